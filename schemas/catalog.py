@@ -1,0 +1,64 @@
+"""The catalog: which clusters and pools exist, where each cluster's partition is, which teams may submit, what is absurd.
+
+Configuration, not events; it lives here because intake, allocator, executor and console have to agree on it. Read from a TOML file.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta, Struct
+
+from schemas.base import GpuCount, Identifier, MemoryMib, ShortText
+from schemas.topics import CLUSTER_PARTITIONS
+
+
+class Pool(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """GPUs of one model and driver. `gpus` and `node_gpus` are the planned size; the real inventory comes from the nodes."""
+
+    gpus: GpuCount
+    node_gpus: GpuCount
+    gpu_model: ShortText
+    memory_mib: MemoryMib
+
+
+class Cluster(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The unit one allocator owns. `partition`: of every cluster topic."""
+
+    partition: Annotated[int, Meta(ge=0)]
+    pools: Annotated[dict[Identifier, Pool], Meta(min_length=1)]
+
+
+class Limits(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What intake refuses as absurd. `clock_skew_s_max`: a submission stamped further ahead is refused, within it is flagged."""
+
+    time_limit_s_max: float = 31_536_000.0
+    clock_skew_s_max: float = 86_400.0
+    clock_skew_flag_s: float = 60.0
+    environment_count_max: int = 256
+
+
+class Catalog(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`teams` empty: every team may submit. `default_cluster`: for jobs that name none."""
+
+    clusters: Annotated[dict[Identifier, Cluster], Meta(min_length=1)]
+    default_cluster: Identifier
+    teams: list[Identifier] = []
+    limits: Limits = Limits()
+
+    def __post_init__(self) -> None:
+        if self.default_cluster not in self.clusters:
+            raise ValueError(f"default_cluster {self.default_cluster!r} is not among the clusters")
+        for name, cluster in self.clusters.items():
+            if cluster.partition >= CLUSTER_PARTITIONS:
+                raise ValueError(f"cluster {name}: partition must be below {CLUSTER_PARTITIONS}")
+
+    def partition_of(self, cluster: str) -> int:
+        """The partition of every cluster topic that carries this cluster's events. Raises KeyError for an unknown cluster."""
+        return self.clusters[cluster].partition
+
+
+def read_catalog(document: bytes) -> Catalog:
+    """Catalog from a TOML document. Raises msgspec.ValidationError naming the field, or ValueError."""
+    return msgspec.toml.decode(document, type=Catalog)

@@ -1,0 +1,56 @@
+"""What operators order (`commands`). Imperative: a command may be refused loudly."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from msgspec import Meta
+
+from schemas.base import DurationS, Event, GpuIndex, Identifier, ShortText, TimeMs
+
+
+class DrainNode(Event, frozen=True, kw_only=True):
+    """Start nothing new on a node; at the deadline checkpoint and stop what still runs."""
+
+    node: Identifier
+    cluster: Identifier
+    ordered_ms: TimeMs
+    deadline_s: DurationS = 86_400.0
+    cause: ShortText = ""
+
+
+class UndrainNode(Event, frozen=True, kw_only=True):
+    """Let a drained node be used again."""
+
+    node: Identifier
+    cluster: Identifier
+    ordered_ms: TimeMs
+
+
+class CheckpointJob(Event, frozen=True, kw_only=True):
+    """Ask a running job to save its work now and go on."""
+
+    job_id: Identifier
+    cluster: Identifier
+    ordered_ms: TimeMs
+
+
+class ReserveBlock(Event, frozen=True, kw_only=True):
+    """Keep GPUs of one node free of new work for a window. `gpus` local indices; empty = the whole node."""
+
+    reservation_id: Identifier
+    cluster: Identifier
+    node: Identifier
+    from_ms: TimeMs
+    until_ms: TimeMs
+    ordered_ms: TimeMs
+    gpus: Annotated[list[GpuIndex], Meta(max_length=1024)] = []
+    cause: ShortText = ""
+
+
+class ReleaseBlock(Event, frozen=True, kw_only=True):
+    """End a reservation early."""
+
+    reservation_id: Identifier
+    cluster: Identifier
+    ordered_ms: TimeMs

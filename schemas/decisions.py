@@ -1,0 +1,129 @@
+"""The decision log (`decisions`) and its snapshots: the truth everything else is projected from.
+
+A record is accepted iff its sequence is the last accepted one + 1 *and* its parent is the last accepted id; everyone who
+reads the log applies that rule (`services.allocator.core.reader`). State, output and input positions share one record, so
+they cannot disagree.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Annotated
+
+from msgspec import Meta, Raw, Struct
+
+from schemas.base import Event, GpuCount, Identifier, Sequence, ShortText, Text, TimeMs, Traceparent, WallMs
+from schemas.executions import Attempt, StopCause
+from schemas.status import NodeGpus
+
+
+class RecordKind(Enum):
+    """A claim takes over ownership with a new epoch and decides nothing else."""
+
+    CLAIM = "claim"
+    DECISION = "decision"
+
+
+class Covered(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Everything of a partition below `next_offset` is covered by this decision or an earlier one."""
+
+    topic: ShortText
+    partition: Annotated[int, Meta(ge=0)]
+    next_offset: Annotated[int, Meta(ge=0)]
+
+
+class DecisionInput(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One input event in canonical order (topic, partition, offset), with its payload."""
+
+    topic: ShortText
+    partition: Annotated[int, Meta(ge=0)]
+    offset: Annotated[int, Meta(ge=0)]
+    type: ShortText
+    id: ShortText
+    payload: Raw
+    traceparent: Traceparent = ""
+
+
+class Placed(Struct, frozen=True, kw_only=True, omit_defaults=True, tag="placed", tag_field="effect"):
+    """A batch-like job gets its block and starts now."""
+
+    job_id: Identifier
+    attempt: Attempt
+    pool: Identifier
+    gpus: GpuCount
+    placed: list[NodeGpus]
+    p50_s: float
+    p90_s: float
+
+
+class Scaled(Struct, frozen=True, kw_only=True, omit_defaults=True, tag="scaled", tag_field="effect"):
+    """An application holds exactly these GPUs from now on; `switched`: GPUs gained plus lost by this decision."""
+
+    app_id: Identifier
+    pool: Identifier
+    placed: list[NodeGpus]
+    switched: Annotated[int, Meta(ge=0)]
+
+
+class StopOrdered(Struct, frozen=True, kw_only=True, omit_defaults=True, tag="stop_ordered", tag_field="effect"):
+    """A process shall be stopped, after a checkpoint request where it can save."""
+
+    job_id: Identifier
+    attempt: Attempt
+    cause: StopCause
+
+
+class Waits(Struct, frozen=True, kw_only=True, omit_defaults=True, tag="waits", tag_field="effect"):
+    """Why a job waits, from now on; planned starts at P50 and P90 of what it waits for, if within the horizon."""
+
+    job_id: Identifier
+    reason: ShortText
+    holders: list[Identifier] = []
+    planned_start_p50_ms: TimeMs | None = None
+    planned_start_p90_ms: TimeMs | None = None
+
+
+Effect = Placed | Scaled | StopOrdered | Waits
+
+
+class DecisionMade(Event, frozen=True, kw_only=True):
+    """One atomic change. `id` is a digest of everything else in the record; equal inputs give equal bytes."""
+
+    cluster: Identifier
+    sequence: Sequence
+    id: ShortText
+    parent: ShortText
+    epoch: Annotated[int, Meta(ge=0)]
+    kind: RecordKind
+    writer: ShortText
+    now_ms: TimeMs
+    wall_ms: WallMs
+    inputs: list[DecisionInput] = []
+    covered: list[Covered] = []
+    effects: list[Effect] = []
+    config_digest: ShortText = ""
+    code_version: ShortText = ""
+    traces: dict[str, str] = {}
+
+
+class SnapshotChunk(Event, frozen=True, kw_only=True):
+    """Part `index` of `chunks` of the state as of decision `sequence`: base64 of a slice of the compressed state."""
+
+    cluster: Identifier
+    sequence: Sequence
+    index: Annotated[int, Meta(ge=0)]
+    chunks: Annotated[int, Meta(ge=1)]
+    data: str
+
+
+class SnapshotCompleted(Event, frozen=True, kw_only=True):
+    """Manifest, written last: the snapshot is usable iff all chunks of this sequence are there and match the digest."""
+
+    cluster: Identifier
+    sequence: Sequence
+    id: ShortText
+    epoch: Annotated[int, Meta(ge=0)]
+    chunks: Annotated[int, Meta(ge=1)]
+    digest: ShortText
+    decisions_next_offset: Annotated[int, Meta(ge=0)]
+    slot: Text = "a"

@@ -1,0 +1,138 @@
+"""What executors did (`executions`). A gang over several nodes is reported by each of its nodes, for that node's part."""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Annotated
+
+from msgspec import Meta, Struct
+
+from schemas.base import DurationS, Event, GpuIndex, Identifier, Sequence, ShortText, Text, TimeMs, WallMs
+
+Attempt = Annotated[int, Meta(ge=1)]
+
+
+class StopCause(Enum):
+    """Why a process was stopped from outside."""
+
+    CANCELLED = "cancelled"
+    TIME_LIMIT = "time_limit"
+    DRAIN = "drain"
+    NODE_LOST = "node_lost"
+    GANG_BROKEN = "gang_broken"
+    FENCED = "fenced"
+    SCALED_DOWN = "scaled_down"
+
+
+class FailureCause(Enum):
+    """Why a process could not start or ended without success."""
+
+    EXIT_CODE = "exit_code"
+    SIGNAL = "signal"
+    SPAWN = "spawn"
+    WORKING_DIRECTORY = "working_directory"
+    PREFLIGHT = "preflight"
+    DISK_FULL = "disk_full"
+    UNKNOWN = "unknown"
+
+
+class JobStarted(Event, frozen=True, kw_only=True):
+    """The job's process on this node runs. `sequence`: the placement that asked for it."""
+
+    job_id: Identifier
+    attempt: Attempt
+    node: Identifier
+    cluster: Identifier
+    time_ms: TimeMs
+    wall_ms: WallMs
+    gpus: list[GpuIndex]
+    sequence: Sequence
+    pid: int | None = None
+
+
+class JobProgressed(Event, frozen=True, kw_only=True):
+    """Progress the job itself reported."""
+
+    job_id: Identifier
+    attempt: Attempt
+    node: Identifier
+    cluster: Identifier
+    time_ms: TimeMs
+    step: Annotated[int, Meta(ge=0)] | None = None
+    fraction: Annotated[float, Meta(ge=0, le=1)] | None = None
+    samples_per_s: Annotated[float, Meta(ge=0, le=1e12)] | None = None
+
+
+class JobCheckpointed(Event, frozen=True, kw_only=True):
+    """The job saved its work; `fraction` of the whole is safe at `location`."""
+
+    job_id: Identifier
+    attempt: Attempt
+    node: Identifier
+    cluster: Identifier
+    time_ms: TimeMs
+    fraction: Annotated[float, Meta(ge=0, le=1)]
+    location: Text = ""
+
+
+class JobStopped(Event, frozen=True, kw_only=True):
+    """The job's process on this node was stopped on request; `checkpointed` tells whether its answer came in time."""
+
+    job_id: Identifier
+    attempt: Attempt
+    node: Identifier
+    cluster: Identifier
+    time_ms: TimeMs
+    cause: StopCause
+    checkpointed: bool = False
+    fraction: Annotated[float, Meta(ge=0, le=1)] = 0.0
+    run_s: DurationS = 0.0
+
+
+class JobCompleted(Event, frozen=True, kw_only=True):
+    """The job's process on this node ended with success. `time_ms` is the end itself, not its report."""
+
+    job_id: Identifier
+    attempt: Attempt
+    node: Identifier
+    cluster: Identifier
+    time_ms: TimeMs
+    run_s: DurationS
+
+
+class JobFailed(Event, frozen=True, kw_only=True):
+    """The job's process on this node could not start or ended without success."""
+
+    job_id: Identifier
+    attempt: Attempt
+    node: Identifier
+    cluster: Identifier
+    time_ms: TimeMs
+    cause: FailureCause
+    exit_code: int | None = None
+    signal: int | None = None
+    detail: Text = ""
+    run_s: DurationS = 0.0
+
+
+class HeldGpus(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """GPUs of one node that one job or application holds right now."""
+
+    job_id: Identifier
+    attempt: Attempt
+    gpus: list[GpuIndex]
+
+
+class NodeReported(Event, frozen=True, kw_only=True):
+    """Everything that runs on a node, sent on start and whenever asked. `applied`: the newest placement carried out.
+
+    `boot_id` changes when the executor restarted and its processes did not survive.
+    """
+
+    node: Identifier
+    cluster: Identifier
+    time_ms: TimeMs
+    applied: Sequence
+    epoch: Annotated[int, Meta(ge=0)]
+    boot_id: ShortText
+    running: list[HeldGpus]

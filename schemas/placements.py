@@ -1,0 +1,76 @@
+"""Desired state of a node (`placements`): all an executor needs. A public contract."""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Annotated
+
+from msgspec import Meta, Struct
+
+from schemas.base import (
+    DurationS,
+    Event,
+    GpuIndex,
+    Identifier,
+    MemoryMib,
+    Sequence,
+    ShortText,
+    Text,
+    TimeMs,
+    Traceparent,
+)
+from schemas.executions import Attempt, StopCause
+from schemas.jobs import CheckpointPolicy
+
+
+class Desired(Enum):
+    """What the node shall bring about for one assignment."""
+
+    RUN = "run"
+    STOP = "stop"
+
+
+class Assignment(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One job's or application's part of one node.
+
+    A gang over several nodes: `nodes` lists them in rank order, `node_rank` is this node's place, the first is the master.
+    An application's `gpus` may change under the same attempt; a batch-like job's never do.
+    `checkpoint_request` rises when a checkpoint is wanted; it is answered once per value.
+    """
+
+    job_id: Identifier
+    attempt: Attempt
+    desired: Desired
+    gpus: list[GpuIndex]
+    application: bool = False
+    stop_cause: StopCause | None = None
+    nodes: list[Identifier] = []
+    node_rank: Annotated[int, Meta(ge=0)] = 0
+    world_size: Annotated[int, Meta(ge=1)] = 1
+    command: list[Text] | None = None
+    template: Identifier | None = None
+    environment: dict[ShortText, Text] = {}
+    working_directory: Text | None = None
+    memory_mib: MemoryMib = 0
+    time_limit_s: DurationS = 0.0
+    checkpoint: CheckpointPolicy = CheckpointPolicy()
+    checkpoint_request: Annotated[int, Meta(ge=0)] = 0
+    resume_fraction: Annotated[float, Meta(ge=0, le=1)] = 0.0
+    resume_location: Text = ""
+    labels: dict[ShortText, Text] = {}
+    traceparent: Traceparent = ""
+
+
+class NodePlaced(Event, frozen=True, kw_only=True):
+    """The whole desired state of one node as of decision `sequence`. What is not listed must not run.
+
+    An executor applies the highest (epoch, sequence) it has seen for its node and ignores older ones.
+    """
+
+    node: Identifier
+    cluster: Identifier
+    pool: Identifier
+    sequence: Sequence
+    epoch: Annotated[int, Meta(ge=0)]
+    time_ms: TimeMs
+    assignments: list[Assignment]

@@ -1,0 +1,45 @@
+"""The shape of a record-at-a-time service: fold a record into state, answer with messages. Pure, deterministic.
+
+The same handler runs under faust (production) and under `hop.run_hop` (simulation and tests, on any bus).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from services.runtime.bus.port import Message, Record
+
+
+TICK_PERIOD_S = 0.5
+"""Wall seconds between ticks: silence of a node is noticed within that."""
+
+
+@dataclass(frozen=True, slots=True)
+class Now:
+    """The moment an event is handled, in Unix epoch milliseconds: domain time for decisions, wall time for timers."""
+
+    domain_ms: int
+    wall_ms: int
+
+
+class Handler(Protocol):
+    """Idempotent by (topic, partition, offset): a record folded before is not folded twice, its outputs are emitted again."""
+
+    inputs: tuple[str, ...]
+    """Topics whose records are handled."""
+
+    rebuilt_from: tuple[str, ...]
+    """Topics re-read from their beginning on start through `recover`, to rebuild state."""
+
+    def recover(self, record: Record) -> None:
+        """Fold a record into the state without answering."""
+        ...
+
+    def handle(self, record: Record, now: Now) -> list[Message]:
+        """Fold a record and return what to publish, dead letters included. Never raises for bad input."""
+        ...
+
+    def tick(self, now: Now) -> list[Message]:
+        """What to publish because time passed; called about every `TICK_PERIOD_S` of wall time. Most handlers return nothing."""
+        ...
