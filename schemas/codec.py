@@ -14,9 +14,9 @@ from datetime import UTC, datetime, timedelta
 import msgspec
 
 from schemas.base import Event
+from schemas.records import Headers, Record
 from schemas.registry import TYPE_OF, TYPES
 
-Headers = tuple[tuple[str, bytes], ...]
 VALUE_BYTES_MAX = 900_000
 """A record must stay below the broker's limit with its headers; larger values are refused before they are sent."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -103,6 +103,11 @@ def decode_payload(type_name: str, payload: bytes | msgspec.Raw) -> Event:
         raise DecodeError("invalid-field", str(error)) from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise DecodeError("malformed-json", str(error)) from None
+
+
+def decode_record(record: Record) -> Envelope:
+    """The event of a consumed record. Raises DecodeError."""
+    return decode(record.headers, record.value)
 
 
 def decode(headers: Iterable[tuple[str, bytes]], value: bytes | None) -> Envelope:

@@ -5,22 +5,14 @@ The same handler runs under faust (production) and under `hop.run_hop` (simulati
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Protocol
 
-from services.runtime.bus.port import Message, Record
+from schemas.records import Message, Now, Record
 
+__all__ = ["TICK_PERIOD_S", "Handler", "Message", "Now", "Record"]
 
 TICK_PERIOD_S = 0.5
 """Wall seconds between ticks: silence of a node is noticed within that."""
-
-
-@dataclass(frozen=True, slots=True)
-class Now:
-    """The moment an event is handled, in Unix epoch milliseconds: domain time for decisions, wall time for timers."""
-
-    domain_ms: int
-    wall_ms: int
 
 
 class Handler(Protocol):

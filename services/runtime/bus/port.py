@@ -11,39 +11,24 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-Headers = tuple[tuple[str, bytes], ...]
+from schemas.records import Headers, Message, Record
+
+__all__ = [
+    "Bus",
+    "BusError",
+    "Consumer",
+    "Delivery",
+    "Headers",
+    "Message",
+    "OffsetGoneError",
+    "Producer",
+    "Rebalanced",
+    "Record",
+    "SendUnknownError",
+    "TopicPartition",
+]
+
 TopicPartition = tuple[str, int]
-
-
-@dataclass(frozen=True, slots=True)
-class Record:
-    """One consumed record. `timestamp_ms` is wall time as the broker stored it, never domain time."""
-
-    topic: str
-    partition: int
-    offset: int
-    key: bytes | None
-    value: bytes | None
-    headers: Headers
-    timestamp_ms: int
-
-    def header(self, name: str) -> str | None:
-        """The last header of that name as text, or None. Undecodable bytes are replaced, never raised."""
-        for key, value in reversed(self.headers):
-            if key == name:
-                return value.decode("utf-8", "replace")
-        return None
-
-
-@dataclass(frozen=True, slots=True)
-class Message:
-    """One record to produce. `value=None` is a tombstone."""
-
-    topic: str
-    key: bytes | None
-    value: bytes | None
-    headers: Headers = ()
-    partition: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
