@@ -55,7 +55,9 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         return self._jumping.time_s
 
     def run_in_executor(self, executor: Any, func: Callable[..., Any], *args: Any) -> NoReturn:  # type: ignore[override]
-        raise RuntimeError("the virtual loop runs no threads: put the work behind a port and do it inline in simulation")
+        raise RuntimeError(
+            "the virtual loop runs no threads: put the work behind a port and do it inline in simulation"
+        )
 
 
 class VirtualClock:
