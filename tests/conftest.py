@@ -1,0 +1,34 @@
+"""Fixtures only. Builders of events and states live beside the tests that need them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from deploy.local.broker import EmbeddedBroker
+
+
+@pytest.fixture(scope="session")
+def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """`host:port` of a real Kafka, started once per session (and per xdist worker): use topic names of your own."""
+    with EmbeddedBroker(tmp_path_factory.mktemp("kafka")) as broker:
+        yield broker.address
+
+
+@pytest.fixture
+def kafka_factory(tmp_path: Path) -> Iterator[Callable[[], EmbeddedBroker]]:
+    """Make a broker of one's own, ready to serve, for tests that kill and restart it; all are gone after the test."""
+    brokers: list[EmbeddedBroker] = []
+
+    def make() -> EmbeddedBroker:
+        broker = EmbeddedBroker(tmp_path / f"broker-{len(brokers)}")
+        brokers.append(broker)
+        broker.start()
+        broker.ready()
+        return broker
+
+    yield make
+    for broker in brokers:
+        broker.kill()
