@@ -19,6 +19,17 @@ from schemas.registry import TYPE_OF, TYPES
 
 VALUE_BYTES_MAX = 900_000
 """A record must stay below the broker's limit with its headers; larger values are refused before they are sent."""
+DECODE_CODES = (
+    "no_value",
+    "malformed_header",
+    "missing_header",
+    "unsupported_version",
+    "unknown_type",
+    "malformed_time",
+    "malformed_json",
+    "invalid_field",
+)
+"""Every code a `DecodeError` may carry. Public: they appear in dead letters and refusals."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _DECODERS: dict[str, msgspec.json.Decoder] = {name: msgspec.json.Decoder(struct) for name, (struct, _) in TYPES.items()}
 _ENCODER = msgspec.json.Encoder(order="deterministic")
@@ -96,13 +107,15 @@ def decode_payload(type_name: str, payload: bytes | msgspec.Raw) -> Event:
     """The event of a payload whose type is known. Raises DecodeError."""
     decoder = _DECODERS.get(type_name)
     if decoder is None:
-        raise DecodeError("unknown-type", f"no event type {type_name!r}")
+        raise DecodeError("unknown_type", f"no event type {type_name!r}")
     try:
         return decoder.decode(payload)
     except msgspec.ValidationError as error:
-        raise DecodeError("invalid-field", str(error)) from None
+        raise DecodeError("invalid_field", str(error)) from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise DecodeError("malformed-json", str(error)) from None
+        raise DecodeError("malformed_json", str(error)) from None
+    except RecursionError:
+        raise DecodeError("malformed_json", "JSON is nested too deeply") from None
 
 
 def decode_record(record: Record) -> Envelope:
@@ -113,18 +126,18 @@ def decode_record(record: Record) -> Envelope:
 def decode(headers: Iterable[tuple[str, bytes]], value: bytes | None) -> Envelope:
     """The event of a record. Raises DecodeError for anything that is not a CloudEvent of a known type."""
     if value is None:
-        raise DecodeError("no-value", "the record has no value")
+        raise DecodeError("no_value", "the record has no value")
     attributes: dict[str, str] = {}
     for name, raw in headers:
         try:
             attributes[name.lower()] = raw.decode("utf-8") if raw is not None else ""
         except UnicodeDecodeError:
-            raise DecodeError("malformed-header", f"header {name!r} is not UTF-8") from None
-    if attributes.get("content-type", "").startswith("application/cloudevents+json"):
+            raise DecodeError("malformed_header", f"header {name!r} is not UTF-8") from None
+    if attributes.get("content-type", "").lower().startswith("application/cloudevents+json"):
         return _decode_structured(value, attributes)
     for required in ("ce_specversion", "ce_id", "ce_source", "ce_type"):
         if not attributes.get(required):
-            raise DecodeError("missing-header", f"header {required} is missing")
+            raise DecodeError("missing_header", f"header {required} is missing")
     return _envelope(
         attributes["ce_specversion"],
         attributes["ce_type"],
@@ -140,7 +153,9 @@ def _decode_structured(value: bytes, attributes: dict[str, str]) -> Envelope:
     try:
         outer = msgspec.json.decode(value, type=_Structured)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise DecodeError("malformed-json", str(error)) from None
+        raise DecodeError("malformed_json", str(error)) from None
+    except RecursionError:
+        raise DecodeError("malformed_json", "JSON is nested too deeply") from None
     trace = attributes.get("traceparent") or outer.traceparent or ""
     return _envelope(outer.specversion, outer.type, outer.id, outer.source, outer.time, trace, outer.data)
 
@@ -149,12 +164,12 @@ def _envelope(
     version: str, type_name: str, id: str, source: str, time: str | None, trace: str, payload: bytes | msgspec.Raw
 ) -> Envelope:
     if version != "1.0":
-        raise DecodeError("unsupported-version", f"CloudEvents specversion {version!r}; 1.0 is understood")
+        raise DecodeError("unsupported_version", f"CloudEvents specversion {version!r}; 1.0 is understood")
     time_ms: int | None = None
     if time:
         try:
             time_ms = parse_time(time)
         except (ValueError, OverflowError):
-            raise DecodeError("malformed-time", f"time {time!r} is not RFC 3339") from None
+            raise DecodeError("malformed_time", f"time {time!r} is not RFC 3339") from None
     event = decode_payload(type_name, payload)
     return Envelope(event=event, type=type_name, id=id, source=source, time_ms=time_ms, traceparent=trace)
