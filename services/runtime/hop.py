@@ -21,7 +21,7 @@ from services.runtime.bus.port import (
     TopicPartition,
 )
 from services.runtime.clock import Clock
-from services.runtime.handler import Handler, Now
+from services.runtime.handler import TICK_PERIOD_S, Handler, Now
 
 BATCH_RECORDS_MAX = 200
 """Records handled between two acknowledged sends: enough for 300/s and more, few enough to redo after a failed send."""
@@ -111,6 +111,7 @@ class Hop:
         handle: Handle = handled,
         batch_records_max: int = BATCH_RECORDS_MAX,
         poll_timeout_s: float = POLL_TIMEOUT_S,
+        tick_period_s: float = TICK_PERIOD_S,
     ) -> None:
         self._handler = handler
         self._bus = bus
@@ -120,6 +121,7 @@ class Hop:
         self._handle = handle
         self._batch_records_max = batch_records_max
         self._poll_timeout_s = poll_timeout_s
+        self._tick_period_s = tick_period_s
         self._rebuilder = Rebuilder(bus, handler, client_id)
         self._producer: Producer | None = None
         self.consumer = bus.group_consumer(
@@ -131,10 +133,7 @@ class Hop:
             await self._rebuilder.catch_up()
             await self._new_producer()
             await self.consumer.start()
-            while stop is None or not stop.is_set():
-                records = await self.consumer.poll(max_records=self._batch_records_max, timeout_s=self._poll_timeout_s)
-                if records:
-                    await self._batch(records)
+            await self._consume(stop)
         finally:
             await self.consumer.stop()
             await self._rebuilder.stop()
@@ -145,29 +144,44 @@ class Hop:
         # Whoever owned these partitions before has published meanwhile: fold it before the first record flows.
         await self._rebuilder.catch_up()
 
-    async def _batch(self, records: Sequence[Record]) -> None:
-        """Handle, publish, commit. A failed send is repeated with the same bytes: handlers answer a record again alike."""
+    async def _consume(self, stop: StopSignal | None) -> None:
+        tick_at_s = self._clock.wall_s() + self._tick_period_s
+        while stop is None or not stop.is_set():
+            wait_s = min(self._poll_timeout_s, max(0.0, tick_at_s - self._clock.wall_s()))
+            records = await self.consumer.poll(max_records=self._batch_records_max, timeout_s=wait_s)
+            if records:
+                await self._publish(self._outputs(records))
+                await self._commit(records)
+            if self._clock.wall_s() >= tick_at_s:
+                await self._publish(self._handler.tick(self._now()))
+                tick_at_s = self._clock.wall_s() + self._tick_period_s
+
+    async def _publish(self, outputs: Sequence[Message]) -> None:
+        """Send until acknowledged. After an unknown send everything goes out again: downstream knows repetitions."""
         attempt = 0
-        while True:
-            outputs = self._outputs(records)
+        while outputs:
+            assert self._producer is not None, "run makes the producer before the first poll"
             try:
-                if outputs:
-                    assert self._producer is not None, "run makes the producer before the first poll"
-                    await self._producer.send_all(outputs)
-                break
+                await self._producer.send_all(outputs)
+                return
             except SendUnknownError:
                 await self._clock.sleep_wall(RESEND_BACKOFF_S[min(attempt, len(RESEND_BACKOFF_S) - 1)])
                 attempt += 1
                 await self._new_producer()
+
+    async def _commit(self, records: Sequence[Record]) -> None:
         try:
             await self.consumer.commit(next_offsets(records))
         except CommitRefusedError:
             return  # the partition moved: its new owner repeats this batch, and everyone downstream knows repetitions
 
+    def _now(self) -> Now:
+        return Now(domain_ms=self._clock.now_ms(), wall_ms=self._clock.wall_ms())
+
     def _outputs(self, records: Sequence[Record]) -> list[Message]:
         outputs: list[Message] = []
         for record in records:
-            now = Now(domain_ms=self._clock.now_ms(), wall_ms=self._clock.wall_ms())
+            now = self._now()
             try:
                 outputs.extend(self._handle(self._handler, record, now))
             except Exception as error:

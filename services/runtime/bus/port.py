@@ -14,18 +14,23 @@ from typing import Protocol
 from schemas.records import Headers, Message, Record
 
 __all__ = [
+    "MESSAGE_BYTES_MAX",
     "Bus",
     "BusError",
+    "CommitRefusedError",
     "Consumer",
     "Delivery",
     "Headers",
     "Message",
+    "MessageTooLargeError",
     "OffsetGoneError",
     "Producer",
     "Rebalanced",
     "Record",
     "SendUnknownError",
     "TopicPartition",
+    "check_sizes",
+    "message_bytes",
 ]
 
 TopicPartition = tuple[str, int]
@@ -60,6 +65,9 @@ MESSAGE_BYTES_MAX = 1_048_576
 """Key, value and headers of one message; the broker's default limit is a little above. Checked before sending, because a
 refusal by the broker breaks an idempotent producer."""
 
+RECORD_OVERHEAD_BYTES = 128
+"""What a record and its batch add around key, value and headers, bounded from above."""
+
 
 class MessageTooLargeError(BusError):
     """Refused before anything was sent; the producer stays usable."""
@@ -67,7 +75,7 @@ class MessageTooLargeError(BusError):
 
 def message_bytes(message: Message) -> int:
     """What a message weighs against MESSAGE_BYTES_MAX, uncompressed, with the record's own overhead (bounded from above)."""
-    size = 64 + len(message.key or b"") + len(message.value or b"")
+    size = RECORD_OVERHEAD_BYTES + len(message.key or b"") + len(message.value or b"")
     for name, value in message.headers:
         size += 10 + len(name) + len(value)
     return size
