@@ -1,0 +1,39 @@
+"""What decisions depend on besides state, inputs and time. Its digest is in every record, so a replay can tell."""
+
+from __future__ import annotations
+
+import msgspec
+from msgspec import Struct
+
+
+class Policy(Struct, frozen=True, kw_only=True):
+    """`step_s` × `steps`: the grid's horizon. `iterations`, `seed`: budget and seed of the heuristic.
+
+    `forecast_wait_ms` (wall): how long a new job waits for its forecast before it goes on with the prior.
+    `replan_s` (domain): the grid is planned again at least that often, since demand moves without events.
+    Aging: from `aging_after_s` on a waiting job gains `aging_per_hour` priority per hour, up to `aging_max`.
+    """
+
+    step_s: int = 900
+    steps: int = 96
+    iterations: int = 64
+    seed: int = 0
+    penalty_ratio: float = 7.0
+    decay_end: float = 0.5
+    forecast_wait_ms: int = 20
+    replan_s: int = 300
+    aging_after_s: float = 1800.0
+    aging_per_hour: float = 0.25
+    aging_max: float = 4.0
+    prior_p50_s: float = 3600.0
+    prior_p90_s: float = 6 * 3600.0
+    waits_max: int = 2000
+
+    @property
+    def step_ms(self) -> int:
+        return self.step_s * 1000
+
+
+def policy_bytes(policy: Policy) -> bytes:
+    """Canonical bytes of a policy, for its digest."""
+    return msgspec.json.encode(policy, order="deterministic")

@@ -1,0 +1,52 @@
+"""Enact effects: the part of a decision that planning added. The log's readers call exactly this, without planning."""
+
+from __future__ import annotations
+
+from schemas.decisions import Effect, Placed, Scaled, StopOrdered, Waits
+from schemas.records import Now
+from schemas.status import JobState
+from services.allocator.core.lifecycle import order_stop
+from services.allocator.core.state import Changes, Part, State
+
+
+def enact(state: State, effects: list[Effect], sequence: int, step_ms: int, now: Now, changes: Changes) -> None:
+    """Change the state by the effects of decision `sequence`. Raises KeyError for ids the state doesn't know: a broken log."""
+    for effect in effects:
+        if isinstance(effect, Placed):
+            _placed(state, effect, sequence, now, changes)
+        elif isinstance(effect, Scaled):
+            _scaled(state, effect, step_ms, now, changes)
+        elif isinstance(effect, StopOrdered):
+            order_stop(state.jobs[effect.job_id], effect.cause, changes)
+        else:
+            _waits(state, effect, changes)
+
+
+def _placed(state: State, effect: Placed, sequence: int, now: Now, changes: Changes) -> None:
+    job = state.jobs[effect.job_id]
+    job.state, job.attempt, job.pool, job.gpus = JobState.STARTING, effect.attempt, effect.pool, effect.gpus
+    job.parts = [Part(node=placed.node, gpus=list(placed.gpus)) for placed in effect.placed]
+    job.placed_ms, job.placed_sequence, job.started_ms = now.domain_ms, sequence, None
+    job.placed_p50_s, job.placed_p90_s = effect.p50_s, effect.p90_s
+    job.fraction_at_start, job.cause, job.stop_cause = job.fraction, "", ""
+    job.reason, job.holders = "", []
+    job.planned_start_p50_ms = job.planned_start_p90_ms = None
+    changes.job(job)
+
+
+def _scaled(state: State, effect: Scaled, step_ms: int, now: Now, changes: Changes) -> None:
+    app = state.apps[effect.app_id]
+    changes.app(app)
+    app.parts = [Part(node=placed.node, gpus=list(placed.gpus)) for placed in effect.placed]
+    bucket = now.domain_ms // step_ms
+    app.switched = effect.switched if app.bucket != bucket else app.switched + effect.switched
+    app.bucket = bucket
+    changes.app(app)
+
+
+def _waits(state: State, effect: Waits, changes: Changes) -> None:
+    job = state.jobs[effect.job_id]
+    job.reason, job.holders = effect.reason, list(effect.holders)
+    job.planned_start_p50_ms = effect.planned_start_p50_ms
+    job.planned_start_p90_ms = effect.planned_start_p90_ms
+    changes.job(job)

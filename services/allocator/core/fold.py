@@ -1,0 +1,246 @@
+"""Fold inputs into the state: what is derived from events alone, without planning. Deterministic, and every event is harmless twice.
+
+One function per event type, one table from type to function: the table is the list of what the allocator listens to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from schemas import commands, executions, forecasts, jobs, nodes
+from schemas.executions import StopCause
+from schemas.records import Now
+from schemas.status import JobState
+from services.allocator.core.fold_executions import EXECUTION_FOLDS
+from services.allocator.core.lifecycle import finish, order_stop, part_ended
+from services.allocator.core.state import (
+    EARLY_FORECASTS_MAX,
+    FINISHED_KEPT_MS,
+    PART_LOST,
+    PARTS_ALIVE,
+    App,
+    Changes,
+    Job,
+    Node,
+    Reserved,
+    State,
+)
+
+Fold = Callable[[State, Any, str, Now, Changes], None]
+"""(state, event, traceparent, now, changes)"""
+
+
+def _job_accepted(state: State, event: jobs.JobAccepted, traceparent: str, now: Now, changes: Changes) -> None:
+    if event.job_id in state.jobs or event.job_id in state.finished or event.job_id in state.apps:
+        return
+    state.arrivals += 1
+    job = Job(
+        job_id=event.job_id,
+        spec=event.spec,
+        pools=list(event.pools),
+        submitted_ms=event.submitted_ms,
+        accepted_ms=event.accepted_ms,
+        arrival=state.arrivals,
+        seen_wall_ms=now.wall_ms,
+        traceparent=traceparent,
+        skewed=event.skewed,
+        queued_ms=now.domain_ms,
+    )
+    early = state.early_forecasts.pop(event.job_id, None)
+    if early is not None:
+        job.forecast, job.forecast_prior = early, False
+    state.jobs[event.job_id] = job
+    changes.job(job)
+
+
+def _job_amended(state: State, event: jobs.JobAmended, traceparent: str, now: Now, changes: Changes) -> None:
+    job = state.jobs.get(event.job_id)
+    if job is None:
+        return
+    spec = job.spec
+    update = {}
+    if event.priority is not None:
+        update["priority"] = event.priority
+    if event.time_limit_s is not None:
+        update["time_limit_s"] = event.time_limit_s
+    job.spec = jobs.JobSpec(**{name: getattr(spec, name) for name in spec.__struct_fields__} | update)
+    changes.job(job)
+
+
+def _job_revoked(state: State, event: jobs.JobRevoked, traceparent: str, now: Now, changes: Changes) -> None:
+    app = state.apps.pop(event.job_id, None)
+    if app is not None:
+        changes.app(app)
+    job = state.jobs.get(event.job_id)
+    if job is None:
+        return
+    if job.holds_gpus:
+        order_stop(job, StopCause.CANCELLED, changes)
+    else:
+        finish(state, job, JobState.CANCELLED, now.domain_ms, event.cause or StopCause.CANCELLED.value, changes)
+
+
+def _application_accepted(
+    state: State, event: jobs.ApplicationAccepted, traceparent: str, now: Now, changes: Changes
+) -> None:
+    app = state.apps.get(event.app_id)
+    if app is None:
+        app = App(
+            app_id=event.app_id,
+            spec=event.spec,
+            pool=event.pool,
+            accepted_ms=event.accepted_ms,
+            digest=event.digest,
+            traceparent=traceparent,
+            since_ms=now.domain_ms,
+            forecast=state.early_demand.pop(event.app_id, None),
+        )
+        state.apps[event.app_id] = app
+    elif app.digest != event.digest and event.accepted_ms >= app.accepted_ms and app.pool == event.pool:
+        app.spec, app.digest, app.accepted_ms = event.spec, event.digest, event.accepted_ms
+    changes.app(app)
+
+
+def _duration_forecast(
+    state: State, event: forecasts.DurationForecast, traceparent: str, now: Now, changes: Changes
+) -> None:
+    job = state.jobs.get(event.job_id)
+    if job is None:
+        if event.job_id not in state.finished:
+            _keep_early(state.early_forecasts, event.job_id, list(event.sizes))
+        return
+    if event.attempt and event.attempt != job.attempt:
+        return
+    job.forecast, job.forecast_prior = list(event.sizes), event.prior
+    if job.holds_gpus and event.attempt == job.attempt:
+        for size in event.sizes:
+            if size.gpus == job.gpus:
+                job.placed_p50_s, job.placed_p90_s = size.p50_s, size.p90_s
+
+
+def _demand_forecast(
+    state: State, event: forecasts.DemandForecast, traceparent: str, now: Now, changes: Changes
+) -> None:
+    app = state.apps.get(event.app_id)
+    if app is None:
+        _keep_early(state.early_demand, event.app_id, event)
+    elif app.forecast is None or event.made_ms >= app.forecast.made_ms:
+        app.forecast = event
+
+
+def _keep_early(waiting: dict[str, Any], key: str, value: Any) -> None:
+    waiting[key] = value
+    while len(waiting) > EARLY_FORECASTS_MAX:
+        del waiting[next(iter(waiting))]
+
+
+def _node_state(state: State, event: nodes.NodeStateChanged, traceparent: str, now: Now, changes: Changes) -> None:
+    node = state.nodes.get(event.node)
+    healthy = [gpu.healthy for gpu in sorted(event.gpus, key=lambda gpu: gpu.index)]
+    if node is None:
+        if event.health is nodes.Health.LOST or not healthy:
+            return
+        state.nodes[event.node] = node = Node(
+            node=event.node,
+            pool=event.pool,
+            order=event.order,
+            size=len(healthy),
+            health=event.health,
+            healthy=healthy,
+            rack=event.rack,
+            incarnation=event.incarnation,
+        )
+        changes.nodes[event.node] = None
+        return
+    returned = event.incarnation > node.incarnation
+    node.health, node.incarnation = event.health, max(node.incarnation, event.incarnation)
+    if healthy:
+        node.size = max(node.size, len(healthy))
+        node.healthy = healthy + [False] * (node.size - len(healthy))
+    if event.health is nodes.Health.LOST or returned:
+        _release_node(state, event.node, now, changes)
+    changes.nodes[event.node] = None
+
+
+def _release_node(state: State, node: str, now: Now, changes: Changes) -> None:
+    """The node is gone: its parts are lost, other nodes' parts of the same gangs are stopped, applications lose its GPUs."""
+    for job in [job for job in state.jobs.values() if any(part.node == node for part in job.parts)]:
+        if any(part.node == node and part.status in PARTS_ALIVE for part in job.parts):
+            part_ended(state, job, node, PART_LOST, now.domain_ms, StopCause.NODE_LOST.value, changes)
+    for app in state.apps.values():
+        if any(part.node == node for part in app.parts):
+            changes.app(app)
+            app.parts = [part for part in app.parts if part.node != node]
+
+
+def _drain_node(state: State, event: commands.DrainNode, traceparent: str, now: Now, changes: Changes) -> None:
+    node = state.nodes.get(event.node)
+    if node is not None:
+        node.draining = True
+        node.drain_deadline_ms = event.ordered_ms + int(event.deadline_s * 1000)
+
+
+def _undrain_node(state: State, event: commands.UndrainNode, traceparent: str, now: Now, changes: Changes) -> None:
+    node = state.nodes.get(event.node)
+    if node is not None:
+        node.draining, node.drain_deadline_ms = False, 0
+
+
+def _checkpoint_job(state: State, event: commands.CheckpointJob, traceparent: str, now: Now, changes: Changes) -> None:
+    job = state.jobs.get(event.job_id)
+    if job is not None and job.holds_gpus:
+        job.checkpoint_request += 1
+        changes.job(job)
+
+
+def _reserve_block(state: State, event: commands.ReserveBlock, traceparent: str, now: Now, changes: Changes) -> None:
+    if event.node in state.nodes and event.until_ms > event.from_ms:
+        state.reservations[event.reservation_id] = Reserved(
+            reservation_id=event.reservation_id,
+            node=event.node,
+            gpus=sorted(event.gpus),
+            from_ms=event.from_ms,
+            until_ms=event.until_ms,
+        )
+
+
+def _release_block(state: State, event: commands.ReleaseBlock, traceparent: str, now: Now, changes: Changes) -> None:
+    state.reservations.pop(event.reservation_id, None)
+
+
+def _ignored(state: State, event: Any, traceparent: str, now: Now, changes: Changes) -> None:
+    """Covered, but nothing the grid depends on."""
+
+
+FOLDS: dict[type, Fold] = {
+    jobs.JobAccepted: _job_accepted,
+    jobs.JobAmended: _job_amended,
+    jobs.JobRevoked: _job_revoked,
+    jobs.ApplicationAccepted: _application_accepted,
+    forecasts.DurationForecast: _duration_forecast,
+    forecasts.DemandForecast: _demand_forecast,
+    forecasts.ArrivalForecast: _ignored,
+    nodes.NodeStateChanged: _node_state,
+    commands.DrainNode: _drain_node,
+    commands.UndrainNode: _undrain_node,
+    commands.CheckpointJob: _checkpoint_job,
+    commands.ReserveBlock: _reserve_block,
+    commands.ReleaseBlock: _release_block,
+    executions.JobProgressed: _ignored,
+    **EXECUTION_FOLDS,
+}
+
+
+def fold(state: State, event: Any, traceparent: str, now: Now, changes: Changes) -> None:
+    """Change the state by one event. KeyError for a type the allocator does not listen to: the shell filters by FOLDS."""
+    FOLDS[type(event)](state, event, traceparent, now, changes)
+
+
+def forget_finished(state: State, now_ms: int) -> None:
+    """Drop ids of jobs that ended so long ago that no input can name them any more."""
+    while state.finished:
+        job_id = next(iter(state.finished))
+        if now_ms - state.finished[job_id].ended_ms < FINISHED_KEPT_MS:
+            return
+        del state.finished[job_id]

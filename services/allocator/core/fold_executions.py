@@ -1,0 +1,109 @@
+"""Fold what executors report. Reports of an older attempt change nothing, except that a late completion wins over a relaunch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from schemas import executions
+from schemas.executions import StopCause
+from schemas.records import Now
+from schemas.status import JobState
+from services.allocator.core.lifecycle import late_completion, part_ended
+from services.allocator.core.state import (
+    PART_COMPLETED,
+    PART_FAILED,
+    PART_LOST,
+    PART_PLACED,
+    PART_RUNNING,
+    PART_STOPPED,
+    PARTS_ALIVE,
+    Changes,
+    Job,
+    Part,
+    State,
+)
+
+
+def _current(state: State, job_id: str, attempt: int, node: str) -> tuple[Job, Part] | None:
+    """The job and its alive part on that node, if the report is about the newest attempt."""
+    job = state.jobs.get(job_id)
+    if job is None or job.attempt != attempt:
+        return None
+    for part in job.parts:
+        if part.node == node and part.status in PARTS_ALIVE:
+            return job, part
+    return None
+
+
+def _started(state: State, event: executions.JobStarted, traceparent: str, now: Now, changes: Changes) -> None:
+    found = _current(state, event.job_id, event.attempt, event.node)
+    if found is None:
+        return
+    job, part = found
+    part.status = PART_RUNNING
+    job.started_ms = max(job.started_ms or 0, event.time_ms)
+    if job.state is JobState.STARTING and all(part.status != PART_PLACED for part in job.parts):
+        job.state = JobState.RUNNING
+    changes.job(job)
+
+
+def _checkpointed(
+    state: State, event: executions.JobCheckpointed, traceparent: str, now: Now, changes: Changes
+) -> None:
+    found = _current(state, event.job_id, event.attempt, event.node)
+    if found is not None:
+        job, _ = found
+        job.fraction = max(job.fraction, event.fraction)
+        job.location = event.location or job.location
+
+
+def _stopped(state: State, event: executions.JobStopped, traceparent: str, now: Now, changes: Changes) -> None:
+    found = _current(state, event.job_id, event.attempt, event.node)
+    if found is not None:
+        job, _ = found
+        if event.checkpointed:
+            job.fraction = max(job.fraction, event.fraction)
+        if event.cause is StopCause.TIME_LIMIT and not job.stop_cause:
+            job.stop_cause = StopCause.TIME_LIMIT.value
+        part_ended(state, job, event.node, PART_STOPPED, event.time_ms, event.cause.value, changes)
+
+
+def _completed(state: State, event: executions.JobCompleted, traceparent: str, now: Now, changes: Changes) -> None:
+    found = _current(state, event.job_id, event.attempt, event.node)
+    if found is not None:
+        part_ended(state, found[0], event.node, PART_COMPLETED, event.time_ms, "", changes)
+        return
+    job = state.jobs.get(event.job_id)
+    if job is None:
+        return
+    if event.attempt == job.late_attempt:
+        late_completion(state, job, event.node, event.time_ms, changes)
+
+
+def _failed(state: State, event: executions.JobFailed, traceparent: str, now: Now, changes: Changes) -> None:
+    found = _current(state, event.job_id, event.attempt, event.node)
+    if found is not None:
+        cause = event.detail or event.cause.value
+        part_ended(state, found[0], event.node, PART_FAILED, event.time_ms, cause[:256], changes)
+
+
+def _reported(state: State, event: executions.NodeReported, traceparent: str, now: Now, changes: Changes) -> None:
+    """A part that ran by our books, was placed by something the node has carried out, and isn't there: it is lost."""
+    running = {(held.job_id, held.attempt) for held in event.running}
+    here = [job for job in state.jobs.values() if any(part.node == event.node for part in job.parts)]
+    for job in here:
+        alive = any(part.node == event.node and part.status == PART_RUNNING for part in job.parts)
+        if alive and (job.job_id, job.attempt) not in running and event.applied >= job.placed_sequence:
+            part_ended(state, job, event.node, PART_LOST, event.time_ms, StopCause.NODE_LOST.value, changes)
+    changes.nodes[event.node] = None
+
+
+EXECUTION_FOLDS: dict[type, Callable[[State, Any, str, Now, Changes], None]] = {
+    executions.JobStarted: _started,
+    executions.JobCheckpointed: _checkpointed,
+    executions.JobStopped: _stopped,
+    executions.JobCompleted: _completed,
+    executions.JobFailed: _failed,
+    executions.NodeReported: _reported,
+}

@@ -1,0 +1,54 @@
+"""A pool's GPUs in order: which number in the grid is which local index on which node. Neighbours share a node, then a rack."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from schemas.status import NodeGpus
+from services.allocator.core.state import Node, State
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Nodes of one pool in grid order, with the grid number of each node's first GPU."""
+
+    nodes: tuple[Node, ...]
+    first: dict[str, int]
+    gpus: int
+
+    def numbers(self, node: str, local: list[int]) -> list[int]:
+        """Grid numbers of local indices."""
+        first = self.first[node]
+        return [first + index for index in local]
+
+    def local(self, numbers: list[int]) -> list[NodeGpus]:
+        """Local indices per node, in grid order, of ascending grid numbers."""
+        placed: list[NodeGpus] = []
+        position = 0
+        for node in self.nodes:
+            first = self.first[node.node]
+            mine: list[int] = []
+            while position < len(numbers) and numbers[position] < first + node.size:
+                mine.append(numbers[position] - first)
+                position += 1
+            if mine:
+                placed.append(NodeGpus(node=node.node, gpus=mine))
+        return placed
+
+
+def layout_of(state: State, pool: str) -> Layout:
+    """The layout of one pool. Order: the nodes' own order, then their names."""
+    nodes = sorted(
+        (node for node in state.nodes.values() if node.pool == pool), key=lambda node: (node.order, node.node)
+    )
+    first: dict[str, int] = {}
+    total = 0
+    for node in nodes:
+        first[node.node] = total
+        total += node.size
+    return Layout(nodes=tuple(nodes), first=first, gpus=total)
+
+
+def pools_of(state: State) -> list[str]:
+    """Pools that have nodes, sorted."""
+    return sorted({node.pool for node in state.nodes.values()})

@@ -1,0 +1,108 @@
+"""Transitions of one job, in one place: stop, end of a part, end of an attempt, requeue, final state.
+
+Every transition marks the job in `Changes`, so its placements and status are projected with the same decision.
+"""
+
+from __future__ import annotations
+
+from schemas.executions import StopCause
+from schemas.jobs import RestartMode
+from schemas.status import JobState
+from services.allocator.core.state import (
+    PART_COMPLETED,
+    PART_FAILED,
+    PART_LOST,
+    PARTS_ALIVE,
+    Changes,
+    Finished,
+    Job,
+    State,
+)
+
+BACKOFF_DOUBLINGS_MAX = 6
+"""Back-off doubles per failure up to 64 times the declared one: enough to calm a crash loop, short enough to heal by itself."""
+_OUTCOME_OF_CAUSE = {
+    StopCause.CANCELLED.value: JobState.CANCELLED,
+    StopCause.TIME_LIMIT.value: JobState.TIMED_OUT,
+}
+
+
+def order_stop(job: Job, cause: StopCause, changes: Changes) -> None:
+    """Ask for the stop of a job that holds GPUs. A stop already ordered keeps its first cause, unless users cancel meanwhile."""
+    if not job.stop_cause or cause is StopCause.CANCELLED:
+        job.stop_cause = cause.value
+    job.state = JobState.STOPPING
+    changes.job(job)
+
+
+def finish(state: State, job: Job, final: JobState, ended_ms: int, cause: str, changes: Changes) -> None:
+    """The job is done for good: it leaves the queue, its id stays known."""
+    changes.job(job)
+    job.state = final
+    job.cause = cause
+    job.parts = [part for part in job.parts if part.status in PARTS_ALIVE]
+    job.reason, job.holders = "", []
+    changes.ended[job.job_id] = job
+    state.finished[job.job_id] = Finished(final, ended_ms)
+    del state.jobs[job.job_id]
+
+
+def requeue(job: Job, now_ms: int, not_before_ms: int, changes: Changes) -> None:
+    """Back into the queue with the work that is left; the ended attempt is remembered, since its end may still be reported."""
+    changes.job(job)
+    job.late_parts, job.late_attempt = job.parts, job.attempt
+    job.parts, job.pool, job.gpus = [], "", 0
+    job.state, job.stop_cause, job.started_ms = JobState.QUEUED, "", None
+    job.queued_ms, job.not_before_ms = now_ms, not_before_ms
+
+
+def part_ended(state: State, job: Job, node: str, status: str, time_ms: int, cause: str, changes: Changes) -> None:
+    """One node's part of the current attempt is over; the attempt is resolved when no part is alive."""
+    changes.job(job)
+    for part in job.parts:
+        if part.node == node and part.status in PARTS_ALIVE:
+            part.status = status
+    if cause and (status == PART_FAILED or not job.cause):
+        job.cause = cause
+    if job.holds_gpus:
+        if status in (PART_FAILED, PART_LOST) and not job.stop_cause:
+            order_stop(job, StopCause.GANG_BROKEN, changes)
+        return
+    _resolve_attempt(state, job, time_ms, changes)
+
+
+def late_completion(state: State, job: Job, node: str, time_ms: int, changes: Changes) -> None:
+    """A part of the previous attempt turns out to have completed: if all its parts did, that end wins over the relaunch."""
+    for part in job.late_parts:
+        if part.node == node:
+            part.status = PART_COMPLETED
+    if not job.late_parts or any(part.status != PART_COMPLETED for part in job.late_parts):
+        return
+    if job.holds_gpus:
+        job.outcome = JobState.COMPLETED.value
+        order_stop(job, StopCause.FENCED, changes)
+    else:
+        finish(state, job, JobState.COMPLETED, time_ms, "", changes)
+
+
+def _resolve_attempt(state: State, job: Job, time_ms: int, changes: Changes) -> None:
+    statuses = {part.status for part in job.parts}
+    if job.outcome == JobState.COMPLETED.value or statuses == {PART_COMPLETED}:
+        finish(state, job, JobState.COMPLETED, time_ms, "", changes)
+    elif job.stop_cause in _OUTCOME_OF_CAUSE:
+        finish(state, job, _OUTCOME_OF_CAUSE[job.stop_cause], time_ms, job.stop_cause, changes)
+    elif PART_FAILED in statuses:
+        _after_failure(state, job, time_ms, changes)
+    else:
+        requeue(job, time_ms, time_ms, changes)
+
+
+def _after_failure(state: State, job: Job, time_ms: int, changes: Changes) -> None:
+    """Restart policy: interruptions (drain, lost node) never count as failures, only failed parts do."""
+    job.failures += 1
+    policy = job.spec.restart
+    if policy.mode is RestartMode.NEVER or job.failures >= policy.attempts_max:
+        finish(state, job, JobState.FAILED, time_ms, job.cause, changes)
+        return
+    doublings = min(job.failures - 1, BACKOFF_DOUBLINGS_MAX)
+    requeue(job, time_ms, time_ms + int(policy.backoff_s * 1000) * 2**doublings, changes)

@@ -1,0 +1,232 @@
+"""Pose the planning problem of one pool: from the cluster's state, at one moment, to the arrays the heuristic sees.
+
+Steps are relative to now, so a job whose cells are free starts now and not at a boundary. P50 decides what batch work
+takes from each other, P90 what it may take from applications and reservations.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import ceil
+
+from schemas.forecasts import DemandForecast
+from schemas.nodes import Health
+from schemas.records import Now
+from services.allocator.core.config import Policy
+from services.allocator.core.layout import Layout, layout_of
+from services.allocator.core.problem import (
+    PRIORITY_ONE,
+    Application,
+    GpuState,
+    Option,
+    Problem,
+    QueuedJob,
+    Reservation,
+    RunningBlock,
+    build_problem,
+)
+from services.allocator.core.reasons import Reason
+from services.allocator.core.state import PARTS_ALIVE, App, Job, State
+from services.allocator.core.topology import size_class
+
+OVERDUE_STRETCH = 0.25
+"""A job past its P90 is expected to need this share of its elapsed time more, never "any moment now"."""
+
+
+@dataclass(frozen=True, slots=True)
+class Posed:
+    """The problem with what its rows stand for: queued jobs and applications in row order."""
+
+    pool: str
+    layout: Layout
+    problem: Problem
+    queued: tuple[Job, ...]
+    apps: tuple[App, ...]
+
+
+def pose(state: State, pool: str, memory_mib: int, policy: Policy, now: Now, placed_elsewhere: frozenset[str]) -> Posed:
+    """The problem of `pool` now. Jobs in `placed_elsewhere` already got a block in another pool of this decision."""
+    layout = layout_of(state, pool)
+    queued = tuple(
+        job for job in state.jobs.values() if not job.parts and pool in job.pools and job.job_id not in placed_elsewhere
+    )
+    apps = tuple(app for app in state.apps.values() if app.pool == pool)
+    problem = build_problem(
+        steps=policy.steps,
+        node_sizes=[node.size for node in layout.nodes],
+        queued=[_queued(job, memory_mib, policy, now) for job in queued],
+        running=_running(state, layout, policy, now),
+        applications=[_application(app, layout, policy, now) for app in apps],
+        reservations=_reservations(state, layout, policy, now),
+        gpu_state=_gpu_states(state, layout),
+        penalty_ratio=policy.penalty_ratio,
+        decay_end=policy.decay_end,
+    )
+    return Posed(pool=pool, layout=layout, problem=problem, queued=queued, apps=apps)
+
+
+def aged_priority(job: Job, policy: Policy, now_ms: int) -> int:
+    """Priority in thousandths with aging. Monotone in the waiting time, capped."""
+    waited_s = max(0.0, (now_ms - job.submitted_ms) / 1000 - policy.aging_after_s)
+    bonus = min(policy.aging_max, waited_s / 3600 * policy.aging_per_hour)
+    return job.spec.priority * PRIORITY_ONE + int(bonus * PRIORITY_ONE)
+
+
+def expected_s(job: Job, gpus: int, policy: Policy) -> tuple[float, float]:
+    """(P50, P90) seconds of the whole job on `gpus` GPUs, capped by the declared limit; the prior where none is known."""
+    limit = job.spec.time_limit_s
+    for size in job.forecast:
+        if size.gpus == gpus:
+            return min(size.p50_s, limit), min(size.p90_s, limit)
+    largest = max(job.spec.sizes)
+    scale = largest / gpus
+    return min(policy.prior_p50_s * scale, limit), min(policy.prior_p90_s * scale, limit)
+
+
+def remaining_s(job: Job, now_ms: int) -> tuple[float, float]:
+    """(P50, P90) seconds a placed job still needs, given that it has run that long."""
+    elapsed_s = max(0.0, (now_ms - (job.started_ms or job.placed_ms)) / 1000)
+    left_of_limit_s = max(0.0, job.spec.time_limit_s - elapsed_s)
+    overdue_s = elapsed_s * OVERDUE_STRETCH
+    p50 = job.placed_p50_s - elapsed_s if elapsed_s < job.placed_p50_s else overdue_s
+    p90 = job.placed_p90_s - elapsed_s if elapsed_s < job.placed_p90_s else overdue_s
+    p50 = min(p50, left_of_limit_s)
+    return p50, max(p50, min(p90, left_of_limit_s))
+
+
+def _steps_of(duration_s: float, policy: Policy) -> int:
+    return max(1, min(ceil(duration_s / policy.step_s), 2 * policy.steps))
+
+
+def _refusal(job: Job, memory_mib: int, policy: Policy, now: Now) -> Reason:
+    if memory_mib and job.spec.memory_mib > memory_mib:
+        return Reason.MEMORY_EXCEEDS_GPU
+    if not job.forecast and now.wall_ms - job.seen_wall_ms < policy.forecast_wait_ms:
+        return Reason.AWAITING_FORECAST
+    if job.not_before_ms > now.domain_ms:
+        return Reason.REQUEUE_BACKOFF
+    return Reason.NONE
+
+
+def _queued(job: Job, memory_mib: int, policy: Policy, now: Now) -> QueuedJob:
+    options = []
+    for gpus in sorted(set(job.spec.sizes)):
+        if size_class(gpus) < 0:
+            continue
+        p50, p90 = expected_s(job, gpus, policy)
+        left = 1.0 - job.fraction
+        options.append(Option(gpus, _steps_of(p50 * left, policy), _steps_of(p90 * left, policy)))
+    return QueuedJob(
+        id=job.job_id,
+        priority=aged_priority(job, policy, now.domain_ms),
+        options=tuple(options),
+        requested_gpus=job.spec.requested_gpus or max(job.spec.sizes),
+        arrival=job.arrival,
+        refusal=_refusal(job, memory_mib, policy, now),
+    )
+
+
+def _running(state: State, layout: Layout, policy: Policy, now: Now) -> list[RunningBlock]:
+    """One row per contiguous run of grid numbers that a placed job still holds (a broken gang may hold several)."""
+    rows = []
+    for job in state.jobs.values():
+        held = sorted(
+            number
+            for part in job.parts
+            if part.status in PARTS_ALIVE and part.node in layout.first
+            for number in layout.numbers(part.node, part.gpus)
+        )
+        if not held:
+            continue
+        p50, p90 = (0.0, 0.0) if job.stop_cause else remaining_s(job, now.domain_ms)
+        start = 0
+        for index in range(1, len(held) + 1):
+            if index == len(held) or held[index] != held[index - 1] + 1:
+                rows.append(
+                    RunningBlock(
+                        id=job.job_id,
+                        priority=job.spec.priority * PRIORITY_ONE,
+                        first_gpu=held[start],
+                        gpus=index - start,
+                        remaining_steps=_steps_of(p50, policy),
+                        hold_steps=_steps_of(p90, policy),
+                        arrival=job.arrival,
+                    )
+                )
+                start = index
+    return rows
+
+
+def demand_steps(app: App, policy: Policy, now_ms: int) -> list[int]:
+    """GPUs the application asks for per step from now on: its quantile plus headroom, within floor and peak.
+
+    A step asks for the most that any forecast step touching it asks for. Without a forecast: what it holds, at least the floor.
+    """
+    spec, forecast = app.spec, app.forecast
+    floor = min(spec.floor_gpus, spec.peak_gpus)
+    if forecast is None:
+        held = sum(len(part.gpus) for part in app.parts)
+        return [min(spec.peak_gpus, max(floor, held))] * policy.steps
+    wanted = []
+    for step in range(policy.steps):
+        begin = now_ms + step * policy.step_ms
+        most = _most_between(forecast, begin, begin + policy.step_ms, spec.quantile)
+        gpus = ceil(most * (1.0 + spec.headroom) - 1e-9)
+        wanted.append(min(spec.peak_gpus, max(floor, gpus)))
+    return wanted
+
+
+def _most_between(forecast: DemandForecast, begin_ms: int, end_ms: int, quantile: float) -> float:
+    step_ms = forecast.step_s * 1000
+    last = len(forecast.p50) - 1
+    first_index = min(max(0, (begin_ms - forecast.start_ms) // step_ms), last)
+    end_index = min(max(0, (end_ms - 1 - forecast.start_ms) // step_ms), last)
+    share = min(1.0, max(0.0, (quantile - 0.5) / 0.4))
+    return max(
+        forecast.p50[index] + share * max(0.0, forecast.p90[index] - forecast.p50[index])
+        for index in range(first_index, end_index + 1)
+    )
+
+
+def _application(app: App, layout: Layout, policy: Policy, now: Now) -> Application:
+    held = [
+        number for part in app.parts if part.node in layout.first for number in layout.numbers(part.node, part.gpus)
+    ]
+    used = app.switched if app.bucket == now.domain_ms // policy.step_ms else 0
+    return Application(
+        id=app.app_id,
+        priority=app.spec.priority * PRIORITY_ONE,
+        demand=tuple(demand_steps(app, policy, now.domain_ms)),
+        floor=min(app.spec.floor_gpus, app.spec.peak_gpus),
+        held=tuple(sorted(held)) if held else None,
+        switch_max=app.spec.switch_max,
+        switch_left=max(0, app.spec.switch_max - used),
+    )
+
+
+def _reservations(state: State, layout: Layout, policy: Policy, now: Now) -> list[Reservation]:
+    rows = []
+    for reserved in state.reservations.values():
+        if reserved.node not in layout.first or reserved.until_ms <= now.domain_ms:
+            continue
+        size = next(node.size for node in layout.nodes if node.node == reserved.node)
+        start = max(0, (reserved.from_ms - now.domain_ms) // policy.step_ms)
+        end = -(-(reserved.until_ms - now.domain_ms) // policy.step_ms)
+        for gpu in reserved.gpus or list(range(size)):
+            if gpu < size:
+                first = layout.first[reserved.node] + gpu
+                rows.append(Reservation(reserved.reservation_id, first, 1, int(start), int(end)))
+    return rows
+
+
+def _gpu_states(state: State, layout: Layout) -> list[int]:
+    states: list[int] = []
+    for node in layout.nodes:
+        for index in range(node.size):
+            if node.health is Health.LOST:
+                states.append(GpuState.UNUSABLE)
+            elif node.health is Health.SUSPECT or node.draining or not node.healthy[index]:
+                states.append(GpuState.HELD_ONLY)
+            else:
+                states.append(GpuState.USABLE)
+    return states

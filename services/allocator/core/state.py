@@ -1,0 +1,177 @@
+"""The allocator's state of one cluster: everything that outlives retention, as plain structs that encode to a snapshot.
+
+Owned and changed only by `fold` (inputs) and `enact` (effects). The grid itself is not stored: who holds which GPU follows
+from the parts of jobs and applications, so the two can't disagree. Read `fold.py`, then `decide.py`.
+"""
+
+from __future__ import annotations
+
+from msgspec import Struct, field
+
+from schemas.forecasts import DemandForecast, SizeForecast
+from schemas.jobs import ApplicationSpec, JobSpec
+from schemas.nodes import Health
+from schemas.status import FINAL_STATES, JobState
+
+PART_PLACED = "placed"
+PART_RUNNING = "running"
+PART_COMPLETED = "completed"
+PART_FAILED = "failed"
+PART_STOPPED = "stopped"
+PART_LOST = "lost"
+PARTS_ALIVE = frozenset({PART_PLACED, PART_RUNNING})
+"""A part in one of these states holds its GPUs."""
+
+FINISHED_KEPT_MS = 9 * 86_400_000
+"""Ids of finished jobs are kept longer than the `jobs` topic keeps records, so that no redelivery starts one again."""
+EARLY_FORECASTS_MAX = 10_000
+"""Forecasts that overtook their job; the oldest go first, the job then waits for the next one or takes the prior."""
+
+
+class Part(Struct):
+    """One node's share of an attempt: local GPU indices and how far it got."""
+
+    node: str
+    gpus: list[int]
+    status: str = PART_PLACED
+
+
+class Job(Struct):
+    """A batch-like job. `parts` belong to the newest attempt, `late_parts` to the one before (a late end still counts)."""
+
+    job_id: str
+    spec: JobSpec
+    pools: list[str]
+    submitted_ms: int
+    accepted_ms: int
+    arrival: int
+    seen_wall_ms: int
+    traceparent: str = ""
+    skewed: bool = False
+    state: JobState = JobState.QUEUED
+    attempt: int = 0
+    failures: int = 0
+    forecast: list[SizeForecast] = field(default_factory=list)
+    forecast_prior: bool = True
+    pool: str = ""
+    gpus: int = 0
+    parts: list[Part] = field(default_factory=list)
+    late_parts: list[Part] = field(default_factory=list)
+    late_attempt: int = 0
+    placed_ms: int = 0
+    placed_sequence: int = 0
+    placed_p50_s: float = 0.0
+    placed_p90_s: float = 0.0
+    started_ms: int | None = None
+    fraction: float = 0.0
+    fraction_at_start: float = 0.0
+    location: str = ""
+    checkpoint_request: int = 0
+    stop_cause: str = ""
+    outcome: str = ""
+    cause: str = ""
+    not_before_ms: int = 0
+    queued_ms: int = 0
+    reason: str = ""
+    holders: list[str] = field(default_factory=list)
+    planned_start_p50_ms: int | None = None
+    planned_start_p90_ms: int | None = None
+
+    @property
+    def holds_gpus(self) -> bool:
+        return any(part.status in PARTS_ALIVE for part in self.parts)
+
+
+class App(Struct):
+    """A real-time application and the GPUs it holds. `switched` counts GPUs gained plus lost since `bucket` (a step index)."""
+
+    app_id: str
+    spec: ApplicationSpec
+    pool: str
+    accepted_ms: int
+    digest: str
+    traceparent: str = ""
+    forecast: DemandForecast | None = None
+    parts: list[Part] = field(default_factory=list)
+    bucket: int = -1
+    switched: int = 0
+    since_ms: int = 0
+
+
+class Node(Struct):
+    """A node as telemetry knows it, plus what operators ordered. `size` never shrinks: a lost GPU keeps its place."""
+
+    node: str
+    pool: str
+    order: int
+    size: int
+    health: Health
+    healthy: list[bool]
+    rack: str = "r0"
+    incarnation: int = 0
+    draining: bool = False
+    drain_deadline_ms: int = 0
+
+
+class Reserved(Struct):
+    """GPUs of one node kept free of new work for a window; no indices: the whole node."""
+
+    reservation_id: str
+    node: str
+    gpus: list[int]
+    from_ms: int
+    until_ms: int
+
+
+class Finished(Struct, array_like=True):
+    """What is left of a job once it ended."""
+
+    state: JobState
+    ended_ms: int
+
+
+class State(Struct):
+    """One cluster. `covered` maps "topic/partition" to the next offset; `last_id` is the last accepted record's id."""
+
+    cluster: str
+    sequence: int = 0
+    last_id: str = ""
+    epoch: int = 0
+    now_ms: int = 0
+    wall_ms: int = 0
+    arrivals: int = 0
+    covered: dict[str, int] = field(default_factory=dict)
+    jobs: dict[str, Job] = field(default_factory=dict)
+    apps: dict[str, App] = field(default_factory=dict)
+    nodes: dict[str, Node] = field(default_factory=dict)
+    reservations: dict[str, Reserved] = field(default_factory=dict)
+    finished: dict[str, Finished] = field(default_factory=dict)
+    early_forecasts: dict[str, list[SizeForecast]] = field(default_factory=dict)
+    early_demand: dict[str, DemandForecast] = field(default_factory=dict)
+
+
+class Changes:
+    """Ids touched while folding and enacting, in order: their projections have to be written. Not part of the state."""
+
+    __slots__ = ("ended", "jobs", "nodes")
+
+    def __init__(self) -> None:
+        self.jobs: dict[str, None] = {}
+        self.nodes: dict[str, None] = {}
+        self.ended: dict[str, Job] = {}
+
+    def job(self, job: Job) -> None:
+        """A job's status, and what its nodes shall do, may have changed."""
+        self.jobs[job.job_id] = None
+        for part in job.parts:
+            self.nodes[part.node] = None
+
+    def app(self, app: App) -> None:
+        self.jobs[app.app_id] = None
+        for part in app.parts:
+            self.nodes[part.node] = None
+
+
+def is_final(state: JobState) -> bool:
+    """Whether a job in this state is done for good."""
+    return state in FINAL_STATES

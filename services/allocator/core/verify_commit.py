@@ -1,0 +1,132 @@
+"""An independent check of what a decision is about to commit, against the state it is committed to. Shares no code with planning.
+
+Works on sets of (node, local GPU), the units executors act on, so a fault in the numbering of the grid can't hide itself.
+"""
+
+from __future__ import annotations
+
+from schemas.decisions import Effect, Placed, Scaled, StopOrdered, Waits
+from schemas.nodes import Health
+from schemas.records import Now
+from schemas.status import JobState, NodeGpus
+from services.allocator.core.config import Policy
+from services.allocator.core.state import State
+
+Card = tuple[str, int]
+_ALIVE = ("placed", "running")
+
+
+def verify_commit(state: State, effects: list[Effect], policy: Policy, now: Now) -> list[str]:
+    """Violations as sentences; empty: every constraint holds after the effects. Called before they are enacted."""
+    violations: list[str] = []
+    held = _held_by_jobs(state, violations)
+    apps: dict[str, set[Card]] = {
+        app_id: {(part.node, gpu) for part in app.parts for gpu in part.gpus} for app_id, app in state.apps.items()
+    }
+    kept: dict[str, set[Card]] = {app_id: set(cards) for app_id, cards in apps.items()}
+    for effect in effects:
+        if isinstance(effect, Scaled):
+            violations += _check_scaled(state, effect, apps, policy, now)
+            apps[effect.app_id] = _cards(effect.placed)
+    for effect in effects:
+        if isinstance(effect, Placed):
+            violations += _check_placed(state, effect)
+            for card in sorted(_cards(effect.placed)):
+                if card in held:
+                    violations.append(f"{effect.job_id} on {card}: held by {held[card]}")
+                held[card] = effect.job_id
+        elif isinstance(effect, StopOrdered | Waits) and effect.job_id not in state.jobs:
+            violations.append(f"effect on unknown job {effect.job_id}")
+    for app_id in sorted(apps):
+        for card in sorted(apps[app_id]):
+            if card in held:
+                violations.append(f"{app_id} on {card}: held by {held[card]}")
+            held[card] = app_id
+            if card not in kept.get(app_id, set()) and not _open_to_new(state, card):
+                violations.append(f"{app_id} gains {card}, which takes nothing new")
+    return violations
+
+
+def _cards(placed: list[NodeGpus]) -> set[Card]:
+    return {(item.node, gpu) for item in placed for gpu in item.gpus}
+
+
+def _held_by_jobs(state: State, violations: list[str]) -> dict[Card, str]:
+    held: dict[Card, str] = {}
+    for job in state.jobs.values():
+        for part in job.parts:
+            if part.status not in _ALIVE:
+                continue
+            for gpu in part.gpus:
+                if (part.node, gpu) in held:
+                    violations.append(f"{job.job_id} and {held[part.node, gpu]} both hold {part.node}/{gpu}")
+                held[part.node, gpu] = job.job_id
+    return held
+
+
+def _open_to_new(state: State, card: Card) -> bool:
+    node = state.nodes.get(card[0])
+    if node is None or node.draining or node.health in (Health.SUSPECT, Health.LOST):
+        return False
+    return card[1] < node.size and node.healthy[card[1]]
+
+
+def _check_placed(state: State, effect: Placed) -> list[str]:
+    job = state.jobs.get(effect.job_id)
+    if job is None or job.state is not JobState.QUEUED or job.parts:
+        return [f"{effect.job_id} is placed but not queued"]
+    found = []
+    if effect.attempt != job.attempt + 1:
+        found.append(f"{effect.job_id}: attempt {effect.attempt} after {job.attempt}")
+    if effect.gpus not in job.spec.sizes or effect.gpus & (effect.gpus - 1):
+        found.append(f"{effect.job_id}: size {effect.gpus} is not offered or no power of two")
+    if effect.pool not in job.pools:
+        found.append(f"{effect.job_id}: pool {effect.pool} is not acceptable")
+    cards = _cards(effect.placed)
+    if len(cards) != effect.gpus:
+        found.append(f"{effect.job_id}: {len(cards)} GPUs for size {effect.gpus}")
+    found += [
+        f"{effect.job_id} on {card}, which takes nothing new" for card in sorted(cards) if not _open_to_new(state, card)
+    ]
+    return found + _check_shape(state, effect)
+
+
+def _check_shape(state: State, effect: Placed) -> list[str]:
+    """One node: consecutive indices. Several: whole nodes that are neighbours in the pool's order."""
+    nodes = [item.node for item in effect.placed]
+    if len(nodes) == 1:
+        gpus = sorted(effect.placed[0].gpus)
+        return (
+            []
+            if gpus == list(range(gpus[0], gpus[0] + len(gpus)))
+            else [f"{effect.job_id}: GPUs {gpus} are not contiguous"]
+        )
+    pool_order = sorted((node.order, node.node) for node in state.nodes.values() if node.pool == effect.pool)
+    names = [name for _, name in pool_order]
+    found = [
+        f"{effect.job_id}: takes part of {item.node} in a block over several nodes"
+        for item in effect.placed
+        if sorted(item.gpus) != list(range(state.nodes[item.node].size))
+    ]
+    places = [names.index(name) for name in nodes]
+    if places != list(range(places[0], places[0] + len(places))):
+        found.append(f"{effect.job_id}: nodes {nodes} are not neighbours")
+    return found
+
+
+def _check_scaled(state: State, effect: Scaled, apps: dict[str, set[Card]], policy: Policy, now: Now) -> list[str]:
+    app = state.apps.get(effect.app_id)
+    if app is None:
+        return [f"unknown application {effect.app_id} is scaled"]
+    before, after = apps[effect.app_id], _cards(effect.placed)
+    found = []
+    if len(after) > app.spec.peak_gpus:
+        found.append(f"{effect.app_id}: {len(after)} GPUs above its peak {app.spec.peak_gpus}")
+    used = app.switched if app.bucket == now.domain_ms // (policy.step_s * 1000) else 0
+    if before and used + len(before ^ after) > app.spec.switch_max:
+        found.append(
+            f"{effect.app_id}: {used} + {len(before ^ after)} switches in a step, {app.spec.switch_max} allowed"
+        )
+    if effect.switched != (len(before ^ after) if before else 0):
+        found.append(f"{effect.app_id}: counts {effect.switched} switches instead of {len(before ^ after)}")
+    return found
