@@ -1,0 +1,346 @@
+"""One pool's planning problem: facts in, numpy arrays out. Everything the planner may know is in here.
+
+Steps are relative: 0 is now, `steps` the end of the window (at most 96: two words of time bits per GPU). GPUs are
+numbered through the pool, neighbours share a node. The caller has already decided what isn't a matter of the grid
+(quota, memory, unknown names) and hands such jobs in with a `refusal`; aging is already in the priorities.
+
+Fixed point: priorities are thousandths (`PRIORITY_ONE` = 1.0), densities are priority × useful share in
+`DENSITY_ONE` per 1.0, step weights in `Problem.weight_one` per 1.0. A value divided by `Problem.value_one` is the
+mission's value. `weight_one` is the largest power of two for which no sum over this problem can leave int64.
+
+Read `value.py` (the objective) next, then `heuristic.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+
+import numpy as np
+from numpy.typing import NDArray
+
+from services.allocator.core.reasons import Reason
+from services.allocator.core.topology import Topology, size_class, topology_of
+
+STEPS_MAX = 96  # two uint64 words less the tail that block tests shift in
+PRIORITY_ONE = 1000
+DENSITY_ONE = PRIORITY_ONE * 256
+WEIGHT_ONE_MAX = 1 << 24
+VALUE_LIMIT = 1 << 61  # every partial sum stays a factor of two below int64
+PRIORITY_MAX = 1_000_000 * PRIORITY_ONE  # far above any aged priority; keeps densities inside int64
+
+Ints = NDArray[np.int64]
+
+
+class GpuState(IntEnum):
+    """What a GPU may be used for."""
+
+    USABLE = 0
+    HELD_ONLY = 1  # suspect or draining: whoever holds it keeps it, nothing new
+    UNUSABLE = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """One offered size. `duration_steps` (P50) is used for value and against other batch work, `hold_steps` (P90)
+    against cells promised to somebody else: returns of lent GPUs and reservations."""
+
+    gpus: int
+    duration_steps: int
+    hold_steps: int = 0  # 0: as the duration
+
+
+@dataclass(frozen=True, slots=True)
+class QueuedJob:
+    """A batch-like job that has not started. `refusal` other than NONE: never planned, that is its reason."""
+
+    id: str
+    priority: int
+    options: tuple[Option, ...]
+    requested_gpus: int = 0  # 0: its largest size; only the baselines use it
+    earliest_step: int = 0
+    arrival: int = 0
+    refusal: Reason = Reason.NONE
+
+
+@dataclass(frozen=True, slots=True)
+class RunningBlock:
+    """A batch-like job on its block since before step 0. It stays for its remaining steps."""
+
+    id: str
+    priority: int
+    first_gpu: int
+    gpus: int
+    remaining_steps: int
+    hold_steps: int = 0  # P90; 0: as remaining
+    arrival: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Application:
+    """A real-time application. `held` None: no state before step 0, so step 0 is free of the switch cap.
+
+    Demand counts as at least the floor in every step; floors of all applications are served before any demand above.
+    """
+
+    id: str
+    priority: int
+    demand: tuple[int, ...]
+    floor: int = 0
+    held: tuple[int, ...] | None = None
+    switch_max: int = 1 << 30
+    switch_left: int = -1  # what is left of the cap for step 0; -1: all of it
+
+
+@dataclass(frozen=True, slots=True)
+class Reservation:
+    """GPUs blocked for a range of steps, for nobody in the grid."""
+
+    id: str
+    first_gpu: int
+    gpus: int
+    start_step: int
+    end_step: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Problem:
+    """Arrays and ids of one planning problem. Build it with `build_problem`; treat it as read-only.
+
+    Options of job j are rows option_ptr[j]..option_ptr[j+1]; `option_class` -1 marks a size this pool can't form.
+    """
+
+    steps: int
+    topology: Topology
+    gpu_state: Ints
+    job_ids: tuple[str, ...]
+    job_priority: Ints
+    job_earliest: Ints
+    job_arrival: Ints
+    job_requested: Ints
+    job_refusal: Ints
+    option_ptr: Ints
+    option_gpus: Ints
+    option_class: Ints
+    option_steps: Ints
+    option_hold: Ints
+    option_density: Ints
+    running_ids: tuple[str, ...]
+    running_priority: Ints
+    running_first: Ints
+    running_gpus: Ints
+    running_steps: Ints
+    running_hold: Ints
+    running_arrival: Ints
+    app_ids: tuple[str, ...]
+    app_priority: Ints
+    app_demand: Ints  # apps × steps, never below the floor
+    app_floor: Ints
+    app_switch_max: Ints
+    app_switch_left: Ints  # step 0
+    held_app: Ints  # per GPU: the application holding it at step -1, or -1
+    reservation_ids: tuple[str, ...]
+    reservations: Ints  # rows of first_gpu, gpus, start_step, end_step
+    penalty_ratio: int  # thousandths
+    weight_one: int
+    weight: Ints
+    weight_sum: Ints  # steps + 1 prefix sums
+
+    @property
+    def gpus(self) -> int:
+        return self.topology.gpus
+
+    @property
+    def jobs(self) -> int:
+        return len(self.job_ids)
+
+    @property
+    def apps(self) -> int:
+        return len(self.app_ids)
+
+    @property
+    def value_one(self) -> int:
+        """Fixed-point value of 1.0: one GPU-step of priority 1 at weight 1."""
+        return DENSITY_ONE * self.weight_one
+
+
+def build_problem(
+    *,
+    steps: int,
+    node_sizes: Sequence[int],
+    queued: Sequence[QueuedJob] = (),
+    running: Sequence[RunningBlock] = (),
+    applications: Sequence[Application] = (),
+    reservations: Sequence[Reservation] = (),
+    gpu_state: Sequence[int] | Ints | None = None,
+    penalty_ratio: float = 7.0,
+    decay_end: float = 0.5,
+) -> Problem:
+    """Check the facts and lay them out as arrays. ValueError names what is wrong: it is the caller's mistake."""
+    if not 1 <= steps <= STEPS_MAX:
+        raise ValueError(f"steps must be in 1..{STEPS_MAX}, got {steps}")
+    if not 0.0 <= decay_end <= 1.0 or not 0.0 <= penalty_ratio <= 1000.0:
+        raise ValueError("decay_end must be in 0..1 and penalty_ratio in 0..1000")
+    topology = topology_of(tuple(int(size) for size in node_sizes))
+    gpus = topology.gpus
+    state = np.zeros(gpus, np.int64) if gpu_state is None else np.asarray(gpu_state, dtype=np.int64)
+    if len(state) != gpus:
+        raise ValueError(f"gpu_state has {len(state)} entries for {gpus} GPUs")
+    option_ptr, option_rows = _option_rows(queued, topology, steps)
+    running_rows = _running_rows(running, gpus)
+    app_rows, app_demand, held_app = _application_rows(applications, gpus, steps)
+    blocked = _reservation_rows(reservations, gpus, steps)
+    ratio = round(penalty_ratio * 1000)
+    priorities = [job.priority for job in queued] + [block.priority for block in running]
+    priorities += [app.priority for app in applications]
+    if priorities and not 0 <= min(priorities) <= max(priorities) <= PRIORITY_MAX:
+        raise ValueError(f"priorities must be in 0..{PRIORITY_MAX} thousandths")
+    weight_one = _weight_one(gpus, steps, queued, running, applications, app_demand, ratio)
+    weight = step_weights(steps, decay_end, weight_one)
+    return Problem(
+        steps=steps,
+        topology=topology,
+        gpu_state=state,
+        job_ids=tuple(job.id for job in queued),
+        job_priority=_column([job.priority for job in queued]),
+        job_earliest=_column([max(0, job.earliest_step) for job in queued]),
+        job_arrival=_column([job.arrival for job in queued]),
+        job_requested=_column([_requested(job) for job in queued]),
+        job_refusal=_column([job.refusal for job in queued]),
+        option_ptr=option_ptr,
+        option_gpus=option_rows[0],
+        option_class=option_rows[1],
+        option_steps=option_rows[2],
+        option_hold=option_rows[3],
+        option_density=option_rows[4],
+        running_ids=tuple(block.id for block in running),
+        running_priority=running_rows[0],
+        running_first=running_rows[1],
+        running_gpus=running_rows[2],
+        running_steps=running_rows[3],
+        running_hold=running_rows[4],
+        running_arrival=running_rows[5],
+        app_ids=tuple(app.id for app in applications),
+        app_priority=app_rows[0],
+        app_demand=app_demand,
+        app_floor=app_rows[1],
+        app_switch_max=app_rows[2],
+        app_switch_left=app_rows[3],
+        held_app=held_app,
+        reservation_ids=tuple(row.id for row in reservations),
+        reservations=blocked,
+        penalty_ratio=ratio,
+        weight_one=weight_one,
+        weight=weight,
+        weight_sum=np.concatenate(([0], np.cumsum(weight))).astype(np.int64),
+    )
+
+
+def step_weights(steps: int, decay_end: float, weight_one: int) -> Ints:
+    """Weights falling linearly from 1 at step 0 to `decay_end` at the last step, rounded to fixed point."""
+    end = round(decay_end * weight_one)
+    last = max(1, steps - 1)
+    return _column([(weight_one * (last - t) + end * t + last // 2) // last for t in range(steps)])
+
+
+def _column(values: Sequence[int]) -> Ints:
+    return np.array(values, dtype=np.int64)
+
+
+def _requested(job: QueuedJob) -> int:
+    return job.requested_gpus or max((option.gpus for option in job.options), default=0)
+
+
+def _option_rows(queued: Sequence[QueuedJob], topology: Topology, steps: int) -> tuple[Ints, list[Ints]]:
+    """Flat option columns: gpus, class, steps, hold, density. Durations of 0 count as one step.
+
+    The stored duration is capped just above the window: longer makes no difference inside it, and shifts stay small.
+    """
+    pointers, rows = [0], []
+    block_ptr = topology.block_ptr
+    for job in queued:
+        work = [option.gpus * max(1, option.duration_steps) for option in job.options]
+        best = min(work, default=1)
+        for option, gpu_steps in zip(job.options, work, strict=True):
+            k = size_class(option.gpus)
+            if k < 0:
+                raise ValueError(f"job {job.id}: size {option.gpus} is not a power of two")
+            fits = k < topology.classes and block_ptr[k + 1] > block_ptr[k]
+            duration = min(max(1, option.duration_steps), steps + 1)
+            hold = min(max(duration, option.hold_steps), steps + 1)
+            density = (2 * job.priority * (DENSITY_ONE // PRIORITY_ONE) * best + gpu_steps) // (2 * gpu_steps)
+            rows.append((option.gpus, k if fits else -1, duration, hold, density))
+        pointers.append(len(rows))
+    table = np.array(rows, dtype=np.int64).reshape(-1, 5)
+    return _column(pointers), [np.ascontiguousarray(table[:, i]) for i in range(5)]
+
+
+def _running_rows(running: Sequence[RunningBlock], gpus: int) -> list[Ints]:
+    rows = []
+    for block in running:
+        if block.first_gpu < 0 or block.gpus < 1 or block.first_gpu + block.gpus > gpus:
+            raise ValueError(f"running job {block.id}: block {block.first_gpu}+{block.gpus} lies outside the pool")
+        remaining = max(1, block.remaining_steps)
+        hold = max(remaining, block.hold_steps)
+        rows.append((block.priority, block.first_gpu, block.gpus, remaining, hold, block.arrival))
+    table = np.array(rows, dtype=np.int64).reshape(-1, 6)
+    used = np.zeros(gpus, np.int64)
+    for block in running:
+        used[block.first_gpu : block.first_gpu + block.gpus] += 1
+    if len(used) and used.max() > 1:
+        raise ValueError(f"two running jobs share GPU {int(np.argmax(used))}")
+    return [np.ascontiguousarray(table[:, i]) for i in range(6)]
+
+
+def _application_rows(applications: Sequence[Application], gpus: int, steps: int) -> tuple[list[Ints], Ints, Ints]:
+    demand = np.zeros((len(applications), steps), np.int64)
+    held_app = np.full(gpus, -1, np.int64)
+    rows = []
+    for index, app in enumerate(applications):
+        if len(app.demand) != steps:
+            raise ValueError(f"application {app.id}: demand has {len(app.demand)} steps, the window {steps}")
+        demand[index] = np.maximum(max(0, app.floor), np.array(app.demand, np.int64))
+        cap = min(max(0, app.switch_max), 2 * gpus + 2)
+        left = cap if app.switch_left < 0 else min(cap, app.switch_left)
+        rows.append((app.priority, max(0, app.floor), cap, 2 * gpus + 2 if app.held is None else left))
+        for gpu in app.held or ():
+            if not 0 <= gpu < gpus or held_app[gpu] >= 0:
+                raise ValueError(f"application {app.id}: GPU {gpu} is outside the pool or held twice")
+            held_app[gpu] = index
+    table = np.array(rows, dtype=np.int64).reshape(-1, 4)
+    return [np.ascontiguousarray(table[:, i]) for i in range(4)], demand, held_app
+
+
+def _reservation_rows(reservations: Sequence[Reservation], gpus: int, steps: int) -> Ints:
+    rows = []
+    for row in reservations:
+        if row.first_gpu < 0 or row.gpus < 1 or row.first_gpu + row.gpus > gpus:
+            raise ValueError(f"reservation {row.id}: GPUs {row.first_gpu}+{row.gpus} lie outside the pool")
+        start, end = min(max(0, row.start_step), steps), min(max(0, row.end_step), steps)
+        rows.append((row.first_gpu, row.gpus, start, max(start, end)))
+    return np.array(rows, dtype=np.int64).reshape(-1, 4)
+
+
+def _weight_one(
+    gpus: int,
+    steps: int,
+    queued: Sequence[QueuedJob],
+    running: Sequence[RunningBlock],
+    applications: Sequence[Application],
+    demand: Ints,
+    ratio: int,
+) -> int:
+    """The largest power of two at which neither the best nor the worst plan of this problem leaves int64."""
+    top = max([job.priority for job in queued] + [block.priority for block in running] + [0])
+    gain_max = gpus * steps * top * (DENSITY_ONE // PRIORITY_ONE)
+    unit = DENSITY_ONE // PRIORITY_ONE
+    loss_max = sum(
+        ratio * app.priority * unit * int(row.sum()) // 1000 for app, row in zip(applications, demand, strict=True)
+    )
+    weight_one = WEIGHT_ONE_MAX
+    while weight_one > 1 and weight_one * max(gain_max, loss_max) >= VALUE_LIMIT:
+        weight_one //= 2
+    if weight_one * max(gain_max, loss_max) >= VALUE_LIMIT:
+        raise ValueError("priorities and demand are too large for 64-bit value arithmetic")
+    return weight_one

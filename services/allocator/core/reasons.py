@@ -1,0 +1,74 @@
+"""Why a job waits: the public list of reason codes, each with a stable name and one sentence.
+
+Names are part of the job-status contract and never change meaning; new ones are added at the end. The planner sets
+the codes that depend on the grid, the caller those that don't (quota, memory, forecast) by handing them in as a
+refusal. `plan.v1` shows the names.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+
+class Reason(IntEnum):
+    """Reason codes. 0 means the job starts at step 0 (or isn't waiting)."""
+
+    NONE = 0
+    WAITING_FOR_GPUS = 1
+    FRAGMENTED = 2
+    APPLICATION_RETURN = 3
+    BEHIND_PRIORITY = 4
+    PLANNED_LATER = 5
+    NOT_BEFORE = 6
+    SIZE_EXCEEDS_POOL = 7
+    MEMORY_EXCEEDS_GPU = 8
+    NODE_DEGRADED = 9
+    NO_CAPACITY = 10
+    CLUSTER_UNKNOWN = 11
+    POOL_UNKNOWN = 12
+    AWAITING_FORECAST = 13
+    QUOTA_EXCEEDED = 14
+    RESERVED = 15
+    BEYOND_WINDOW = 16
+    DEPENDENCY = 17
+    HELD_BY_OPERATOR = 18
+    REQUEUE_BACKOFF = 19
+
+    @property
+    def public_name(self) -> str:
+        """The stable name in events and documents, for example `waiting_for_gpus`."""
+        return self.name.lower()
+
+    @property
+    def sentence(self) -> str:
+        """One sentence for people."""
+        return SENTENCES[self]
+
+
+SENTENCES: dict[Reason, str] = {
+    Reason.NONE: "The job isn't waiting.",
+    Reason.WAITING_FOR_GPUS: "Fewer GPUs are free now than the smallest size this job offers.",
+    Reason.FRAGMENTED: "Enough GPUs are free, but no free block has the right shape inside a node or of whole nodes.",
+    Reason.APPLICATION_RETURN: "A fitting block is free now, but a real-time application needs it back too soon.",
+    Reason.BEHIND_PRIORITY: "Jobs of higher value use the window's GPUs; this job has no planned start yet.",
+    Reason.PLANNED_LATER: "The job has a planned start; starting it now would delay work of higher value.",
+    Reason.NOT_BEFORE: "The job may not start before a later step.",
+    Reason.SIZE_EXCEEDS_POOL: "Every size the job offers is larger than any block this pool can form.",
+    Reason.MEMORY_EXCEEDS_GPU: "The job needs more memory per GPU than this pool's GPUs have.",
+    Reason.NODE_DEGRADED: "Only GPUs on suspect, draining or lost nodes would fit.",
+    Reason.NO_CAPACITY: "The pool has no usable GPU at all.",
+    Reason.CLUSTER_UNKNOWN: "No such cluster is configured.",
+    Reason.POOL_UNKNOWN: "The cluster has no such pool.",
+    Reason.AWAITING_FORECAST: "The duration forecast hasn't arrived yet; it is waited for briefly.",
+    Reason.QUOTA_EXCEEDED: "The team already uses its quota.",
+    Reason.RESERVED: "A fitting block is free now, but an operator reserved it.",
+    Reason.BEYOND_WINDOW: "The job may only start after the end of the planning window.",
+    Reason.DEPENDENCY: "The job waits for another job to end.",
+    Reason.HELD_BY_OPERATOR: "An operator holds the job.",
+    Reason.REQUEUE_BACKOFF: "The job failed and waits before its next attempt.",
+}
+
+
+def reason_named(public_name: str) -> Reason:
+    """The code of a public name; KeyError for an unknown one."""
+    return Reason[public_name.upper()]

@@ -1,0 +1,88 @@
+"""The shape of a pool: node borders and every block a job of a given size could hold.
+
+A block of a size lies inside one node at any offset, or is a run of consecutive whole nodes whose sizes add up to
+exactly that size. Sizes are powers of two, so a *size class* is the exponent. A topology depends on node sizes only,
+is built once and shared by every problem of the pool. Read `problem.py` next.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+TOPOLOGIES_CACHED_MAX = 32  # one per pool shape a process has seen lately; a shape changes only with the inventory
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Topology:
+    """Node borders and candidate blocks. `block_first[block_ptr[k]:block_ptr[k+1]]` are first GPUs of size 2**k.
+
+    Blocks are listed by ascending first GPU. `block_node` is the (first) node of each block.
+    """
+
+    node_sizes: tuple[int, ...]
+    node_first: NDArray[np.int64]  # nodes + 1 borders
+    gpu_node: NDArray[np.int64]
+    block_ptr: NDArray[np.int64]
+    block_first: NDArray[np.int64]
+    block_node: NDArray[np.int64]
+
+    @property
+    def gpus(self) -> int:
+        return int(self.node_first[-1])
+
+    @property
+    def classes(self) -> int:
+        return len(self.block_ptr) - 1
+
+    def node_of(self, gpu: int) -> int:
+        return int(self.gpu_node[gpu])
+
+
+def size_class(gpus: int) -> int:
+    """The exponent of a power of two, or -1 for anything else."""
+    return gpus.bit_length() - 1 if gpus > 0 and gpus & (gpus - 1) == 0 else -1
+
+
+@lru_cache(maxsize=TOPOLOGIES_CACHED_MAX)
+def topology_of(node_sizes: tuple[int, ...]) -> Topology:
+    """Build the topology of nodes of these sizes, in pool order."""
+    if any(size < 1 for size in node_sizes):
+        raise ValueError("a node has at least one GPU")
+    node_first = np.concatenate(([0], np.cumsum(node_sizes, dtype=np.int64))).astype(np.int64)
+    gpus = int(node_first[-1])
+    gpu_node = np.repeat(np.arange(len(node_sizes), dtype=np.int64), node_sizes)
+    firsts: list[list[tuple[int, int]]] = []
+    size = 1
+    while size <= gpus:
+        firsts.append(_blocks(node_sizes, node_first, size))
+        size *= 2
+    counts = [len(blocks) for blocks in firsts]
+    flat = [block for blocks in firsts for block in blocks]
+    return Topology(
+        node_sizes=node_sizes,
+        node_first=node_first,
+        gpu_node=gpu_node,
+        block_ptr=np.concatenate(([0], np.cumsum(counts))).astype(np.int64),
+        block_first=np.array([first for first, _ in flat], dtype=np.int64),
+        block_node=np.array([node for _, node in flat], dtype=np.int64),
+    )
+
+
+def _blocks(node_sizes: tuple[int, ...], node_first: NDArray[np.int64], size: int) -> list[tuple[int, int]]:
+    """(first GPU, first node) of every legal block of `size`, ascending."""
+    blocks: list[tuple[int, int]] = []
+    for node, node_size in enumerate(node_sizes):
+        first = int(node_first[node])
+        if node_size >= size:
+            blocks.extend((first + offset, node) for offset in range(node_size - size + 1))
+            continue
+        end = node
+        while end < len(node_sizes) and node_first[end] - first < size:
+            end += 1
+        if node_first[end] - first == size:
+            blocks.append((first, node))
+    return blocks
