@@ -156,7 +156,9 @@ class EmbeddedBroker:
             raise
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.stop()
 
     def _choose_ports(self) -> None:
@@ -190,7 +192,9 @@ class EmbeddedBroker:
             return f"Another broker runs on {self.data_dir}: stop it (gpugrid down) or use another run folder."
         if "insufficient memory" in text.lower() or "Could not reserve enough space" in text:
             return f"There is too little memory for Kafka's {self._heap_mib} MiB heap: close something and start again."
-        hint = next((line for line in reversed(text.splitlines()) if "ERROR" in line or "Error" in line), "no reason given")
+        hint = next(
+            (line for line in reversed(text.splitlines()) if "ERROR" in line or "Error" in line), "no reason given"
+        )
         return f"Kafka stopped with exit code {code} ({hint.strip()[:200]}): see {self.data_dir}/kafka.log."
 
 

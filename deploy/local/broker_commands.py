@@ -40,7 +40,7 @@ class ProgressBar:
 
     def begin(self, bytes_total: int) -> None:
         """Show the bar."""
-        if not self._console.is_terminal:
+        if not self._console.is_terminal:  # a bar cannot move in a log file
             self._console.print(f"Downloading Kafka ({bytes_total / 1e6:.0f} MB, once) ...")
         self._bar.update(self._task, total=bytes_total, visible=True)
         self._bar.start_task(self._task)

@@ -24,7 +24,8 @@ BOOTSTRAP = "bootstrap.checkpoint"
 LOG_FILE_MIB = 8  # two files of this size; an hour of a busy broker writes less than one
 
 # Why these and not the defaults: one node has no second replica; one partition instead of 50 for the internal topics
-# makes start and recovery quick; no rebalance delay, since a group here is complete when its processes are up.
+# makes start and recovery quick; no rebalance delay, since a group here is complete when its processes are up. After
+# kill -9 the controller refuses the new broker until the old one's session has run out: 3 s instead of 9.
 _FIXED = f"""process.roles=broker,controller
 node.id={NODE_ID}
 controller.listener.names=CONTROLLER
@@ -43,6 +44,8 @@ share.coordinator.state.topic.replication.factor=1
 share.coordinator.state.topic.min.isr=1
 group.initial.rebalance.delay.ms=0
 group.min.session.timeout.ms=1000
+broker.session.timeout.ms=3000
+broker.heartbeat.interval.ms=500
 num.network.threads=2
 num.io.threads=4
 log.cleaner.dedupe.buffer.size=16777216
@@ -107,7 +110,9 @@ def bootstrap_checkpoint(home: Path, lock: KafkaLock) -> Path:
         done = subprocess.run(argv, capture_output=True, text=True, timeout=FORMAT_WAIT_S, check=False)
         if done.returncode != 0:
             last = (done.stderr or done.stdout).strip().splitlines()[-1:] or ["no output"]
-            raise KafkaUnavailableError(f"Kafka's format tool failed ({last[0]}): remove {home} and run make setup again.")
+            raise KafkaUnavailableError(
+                f"Kafka's format tool failed ({last[0]}): remove {home} and run make setup again."
+            )
         (log_dir(scratch) / BOOTSTRAP).replace(checkpoint)
     return checkpoint
 

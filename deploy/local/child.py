@@ -81,7 +81,7 @@ def _start(command: list[str], output: int) -> int:
         os.dup2(nothing, 0)
         os.dup2(output, 1)
         os.dup2(output, 2)
-        os.execvp(command[0], command)
+        os.execvp(command[0], command)  # noqa: S606 - no shell is the point
     except OSError as error:
         os.write(2, f"cannot start {command[0]}: {error.strerror}\n".encode())
     finally:
@@ -92,16 +92,15 @@ def _children() -> list[int]:
     """Process ids whose parent is this guard (its command, and orphans it inherited)."""
     own = os.getpid()
     found = []
-    for entry in os.listdir("/proc") if sys.platform == "linux" else []:
-        if not entry.isdigit():
+    for entry in Path("/proc").iterdir() if sys.platform == "linux" else ():
+        if not entry.name.isdigit():
             continue
         try:
-            with open(f"/proc/{entry}/stat", "rb") as file:
-                fields = file.read().rpartition(b")")[2].split()
+            fields = (entry / "stat").read_bytes().rpartition(b")")[2].split()
         except OSError:
-            continue
+            continue  # it ended meanwhile
         if int(fields[1]) == own:
-            found.append(int(entry))
+            found.append(int(entry.name))
     return found
 
 

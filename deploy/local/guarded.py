@@ -16,7 +16,9 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-START_WAIT_S = 20.0  # the guard forks within 50 ms; a machine busy with everything at once has been seen to take seconds
+START_WAIT_S = (
+    20.0  # the guard forks within 50 ms; a machine busy with everything at once has been seen to take seconds
+)
 LOG_BYTES_MAX = 16 * 1024 * 1024  # per process, two files of half that; a replay day writes far less
 _GUARD = Path(__file__).with_name("child.py")
 

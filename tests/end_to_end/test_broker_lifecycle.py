@@ -74,7 +74,7 @@ async def test_acknowledged_records_survive_kill_and_restart_on_the_same_port(
 
 async def test_topics_are_never_created_by_accident(kafka: str) -> None:
     async with AIOKafkaProducer(bootstrap_servers=kafka, request_timeout_ms=1_000) as producer:
-        with pytest.raises(Exception, match="(?i)topic|timeout|partition"):
+        with pytest.raises(Exception, match=r"(?i)topic|timeout|partition"):
             await producer.send_and_wait("nobody-created-this", b"x")
 
 
