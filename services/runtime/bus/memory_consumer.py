@@ -210,7 +210,7 @@ class MemoryGroupConsumer(_MemoryConsumer):
             return
         self._state = "stopped"
         self.group.leave(self)
-        await self._revoke_locally()
+        self._positions.replace({})
 
     def die(self) -> None:
         """The process is gone: callbacks stop where they are, nothing is committed, every later call raises."""

@@ -170,7 +170,8 @@ class Bus(Protocol):
 
         Starts at the committed offset, else at the beginning. Every change of the group revokes everything and assigns
         anew: `on_revoked(old)`, `on_assigned(new)`, also when they are equal; an empty set is never announced. `on_assigned`
-        may seek; records flow after it returns. What a callback raises comes out of the next `poll`.
+        may seek; records flow after it returns. What a callback raises comes out of the next `poll`. `stop` leaves
+        the group without `on_revoked`.
         """
         ...
 

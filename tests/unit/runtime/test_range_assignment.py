@@ -37,4 +37,6 @@ def test_equals_aiokafkas(member_count: int, partition_count: int):
 def test_equal_partition_numbers_land_on_one_member():
     owned = assign_by_range({"a": ["x", "y"], "b": ["x", "y"]}, {"x": 4, "y": 4})
     for partitions in owned.values():
-        assert {part for topic, part in partitions if topic == "x"} == {part for topic, part in partitions if topic == "y"}
+        assert {part for topic, part in partitions if topic == "x"} == {
+            part for topic, part in partitions if topic == "y"
+        }
