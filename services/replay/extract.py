@@ -45,7 +45,9 @@ def _rows(path: Path) -> list[dict[str, str]]:
         with gzip.open(path, "rt", encoding="utf-8", newline="") as file:
             return list(csv.DictReader(file))
     except OSError as error:
-        raise SourceError(f"can't read {path}: {error}; SOURCE must be a folder with philly/ and servegen2025/") from None
+        raise SourceError(
+            f"can't read {path}: {error}; SOURCE must be a folder with philly/ and servegen2025/"
+        ) from None
 
 
 def _write(path: Path, header: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
@@ -99,7 +101,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except SourceError as error:
         print(f"extract: {error}", file=sys.stderr)
         return 1
-    print(f"{jobs} jobs of {len(DAYS)} days, {windows} windows of {len(CLIENTS)} applications written to {options.target}")
+    print(
+        f"{jobs} jobs of {len(DAYS)} days, {windows} windows of {len(CLIENTS)} applications written to {options.target}"
+    )
     return 0
 
 

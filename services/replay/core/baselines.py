@@ -50,7 +50,9 @@ def _head_only(queue: list[DayJob], free: FreeBlocks) -> Iterable[tuple[DayJob, 
 
 
 def _any_that_fits(queue: list[DayJob], free: FreeBlocks) -> Iterable[tuple[DayJob, int]]:
-    fails = free.gpus + 1  # the smallest size found not to fit: nothing of that size or above does, until something ends
+    fails = (
+        free.gpus + 1
+    )  # the smallest size found not to fit: nothing of that size or above does, until something ends
     for job in sorted(queue, key=lambda entry: -entry.spec.priority):  # stable: arrival order within a priority
         if job.requested >= fails:
             continue

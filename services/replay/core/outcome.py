@@ -7,6 +7,7 @@ Read next: `baselines.py`, `comparison.py`.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -149,9 +150,7 @@ def outcome(
         timed_out=sum(end is End.TIMED_OUT for end in ends.values()),
         running=sum(end is End.RUNNING for end in ends.values()),
         waiting=sum(end is None or end in (End.SAVED, End.LOST) for end in ends.values()),
-        interruptions=sum(
-            attempt.end in (End.SAVED, End.LOST) and _before_end(day, attempt) for attempt in attempts
-        ),
+        interruptions=sum(attempt.end in (End.SAVED, End.LOST) and _before_end(day, attempt) for attempt in attempts),
         completed_per_gpu_day=completed / (day.gpus * day.hours / 24),
         unmet_gpu_hours=unmet_gpu_s / 3600,
         demand_gpu_hours=day.app_gpu_s() / 3600,
@@ -204,7 +203,7 @@ def _app_gpu_s(day: Day, app: DayApp, holds: Iterable[Hold]) -> tuple[float, flo
     marks |= {day.start_ms + index * window_ms for index in range(len(demand))}
     times = sorted(mark for mark in marks if mark <= day.end_ms)
     position, gpus = 0, 0
-    for from_ms, until_ms in zip(times, times[1:], strict=False):
+    for from_ms, until_ms in itertools.pairwise(times):
         while position < len(steps) and steps[position].time_ms <= from_ms:
             gpus = steps[position].gpus
             position += 1

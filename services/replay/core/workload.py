@@ -71,7 +71,9 @@ def _size_max(gpus: int, node_gpus: int, reserved: int) -> int:
     """The largest block the simple policies can ever start beside the reserved peaks, at most a quarter of the pool."""
     left = gpus - reserved
     size = 1
-    while size * 2 <= gpus // SIZE_SHARE and size * 2 <= (left if size * 2 <= node_gpus else left // node_gpus * node_gpus):
+    while size * 2 <= gpus // SIZE_SHARE and size * 2 <= (
+        left if size * 2 <= node_gpus else left // node_gpus * node_gpus
+    ):
         size *= 2
     return size
 
