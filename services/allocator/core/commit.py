@@ -67,6 +67,7 @@ def plan_effects(
                 waits[wait.job_id] = wait
         posed_pools.append(posed)
         plans.append(plan)
+    waits.update(_without_pool(state, {posed.pool for posed in posed_pools}))
     effects.extend(_changed_waits(state, waits, placed, policy))
     return effects, posed_pools, plans
 
@@ -138,6 +139,15 @@ def _waiting(posed: Posed, plan: Plan, policy: Policy, now: Now) -> list[Waits]:
             )
         )
     return waits
+
+
+def _without_pool(state: State, pools: set[str]) -> dict[str, Waits]:
+    """Queued jobs none of whose pools has a node yet: they wait for capacity, and say so."""
+    return {
+        job.job_id: Waits(job_id=job.job_id, reason=Reason.NO_CAPACITY.public_name)
+        for job in state.jobs.values()
+        if not job.parts and not pools.intersection(job.pools)
+    }
 
 
 def _pessimistic_step(posed: Posed, plan: Plan, row: int) -> int:

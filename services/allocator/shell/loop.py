@@ -1,0 +1,215 @@
+"""The allocator's loop: own clusters through the consumer group, gather inputs, let each owner decide, and never lose a position.
+
+Positions live in the log (`covered`), not in the group: on assignment the loop takes over every cluster of its partitions and
+seeks its inputs to what the log covers. The same loop runs on Kafka and, in simulation, on the memory bus with virtual time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+
+from schemas.catalog import Catalog
+from schemas.records import Now, Record
+from services.allocator.core.decide import INPUT_TOPICS, Decided, Settings
+from services.allocator.core.due import due_domain_ms, due_wall_ms
+from services.allocator.shell.intake_batch import Batch, batches
+from services.allocator.shell.owner import SEND_BACKOFF_S, ClusterOwner, LostOwnershipError
+from services.runtime.bus.port import Bus, BusError, Producer, TopicPartition
+from services.runtime.clock import Clock
+
+GROUP = "gpugrid-allocator"
+POLL_RECORDS_MAX = 1_000
+POLL_TIMEOUT_S = 5.0
+"""Only bounds how long a quiet loop takes to notice a stop; records and due times wake it at once."""
+
+Observer = Callable[[ClusterOwner, Decided, Batch, float], None]
+"""(owner, decision, its batch, seconds from having the inputs to having the record): tracing and metrics hang on here."""
+
+
+class Allocator:
+    """One process's allocator. `run` returns after `stop` is set, with a snapshot of every cluster it owned."""
+
+    def __init__(
+        self,
+        bus: Bus,
+        clock: Clock,
+        catalog: Catalog,
+        settings: Callable[[str], Settings],
+        *,
+        instance_id: str,
+        observe: Observer | None = None,
+    ) -> None:
+        self._bus = bus
+        self._clock = clock
+        self._catalog = catalog
+        self._settings = settings
+        self._client_id = f"allocator-{instance_id}"
+        self._observe = observe
+        self._owned: dict[str, ClusterOwner] = {}
+        self._lock = asyncio.Lock()
+        self._producer: Producer | None = None
+        self.consumer = bus.group_consumer(
+            self._client_id,
+            GROUP,
+            INPUT_TOPICS,
+            instance_id=instance_id,
+            on_assigned=self._assigned,
+            on_revoked=self._revoked,
+        )
+
+    @property
+    def owned(self) -> dict[str, ClusterOwner]:
+        """Clusters this process decides for."""
+        return self._owned
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Consume and decide until `stop` is set. BusError ends the process: its successor starts from the log."""
+        await self.consumer.start()
+        poll: asyncio.Task[list[Record]] | None = None
+        try:
+            while not stop.is_set():
+                if poll is None:
+                    poll = asyncio.ensure_future(
+                        self.consumer.poll(max_records=POLL_RECORDS_MAX, timeout_s=POLL_TIMEOUT_S)
+                    )
+                if not await self._due_before(poll):
+                    records, poll = poll.result(), None
+                    if records:
+                        async with self._lock:
+                            await self._decide_on(records)
+                async with self._lock:
+                    await self._decide_due()
+        finally:
+            if poll is not None:
+                poll.cancel()
+                await asyncio.gather(poll, return_exceptions=True)
+            await self._leave()
+
+    async def _leave(self) -> None:
+        async with self._lock:
+            for owner in self._owned.values():
+                with contextlib.suppress(BusError):  # the log is the truth, a snapshot only saves the successor time
+                    await owner.snapshot()
+                await owner.producer.stop()
+            self._owned.clear()
+        await self.consumer.stop()
+
+    async def _due_before(self, poll: asyncio.Task[list[Record]]) -> bool:
+        """Wait for records or for the next due time, whichever is first; True if time came first."""
+        if poll.done():
+            return False
+        wall_ms = self._clock.wall_ms()
+        waits = [
+            asyncio.ensure_future(self._clock.sleep_until(due_domain_ms(owner.state, self._settings(name).policy)))
+            for name, owner in self._owned.items()
+        ]
+        for name, owner in self._owned.items():
+            wall_due = due_wall_ms(owner.state, self._settings(name).policy)
+            if wall_due is not None:
+                waits.append(asyncio.ensure_future(self._clock.sleep_wall(max(0.0, (wall_due - wall_ms) / 1000))))
+        try:
+            await asyncio.wait([poll, *waits], return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for wait in waits:
+                wait.cancel()
+            await asyncio.gather(*waits, return_exceptions=True)
+        return not poll.done()
+
+    async def _assigned(self, partitions: frozenset[TopicPartition]) -> None:
+        """Take over every cluster whose partition of every input topic is ours, and go on where its log says."""
+        async with self._lock:
+            await self._drop_all()
+            mine = {number for _, number in partitions if all((topic, number) in partitions for topic in INPUT_TOPICS)}
+            for cluster, facts in sorted(self._catalog.clusters.items()):
+                if facts.partition in mine:
+                    await self._take_over(cluster)
+            await self._seek(partitions)
+
+    async def _revoked(self, partitions: frozenset[TopicPartition]) -> None:
+        async with self._lock:
+            await self._drop_all()
+
+    async def _drop_all(self) -> None:
+        for owner in self._owned.values():
+            await owner.producer.stop()
+        self._owned.clear()
+
+    async def _take_over(self, cluster: str) -> None:
+        producer = self._bus.producer(self._client_id)
+        await producer.start()
+        owner = ClusterOwner(
+            self._bus, self._clock, self._catalog, cluster, self._settings(cluster), producer, self._client_id
+        )
+        while True:
+            try:
+                await owner.take_over()
+                break
+            except BusError:
+                await self._clock.sleep_wall(SEND_BACKOFF_S)
+                await owner.new_producer()
+        self._owned[cluster] = owner
+
+    async def _seek(self, partitions: frozenset[TopicPartition]) -> None:
+        """Each input to the lowest position any owned cluster of its partition still needs, else to the log's beginning."""
+        begins = await self.consumer.beginning_offsets(sorted(partitions))
+        for topic, number in sorted(partitions):
+            needed = [
+                owner.state.covered.get(f"{topic}/{number}", 0)
+                for owner in self._owned.values()
+                if owner.partition == number
+            ]
+            # An offset the log covers may have left a compacted or trimmed topic since: everything below it is decided.
+            await self.consumer.seek((topic, number), max(begins[topic, number], min(needed, default=0)))
+
+    async def _decide_on(self, records: list[Record]) -> None:
+        owners = dict(self._owned)
+        by_partition: dict[int, list[Record]] = {}
+        for record in records:
+            by_partition.setdefault(record.partition, []).append(record)
+        for number, some in by_partition.items():
+            covered = {name: owner.state.covered for name, owner in owners.items() if owner.partition == number}
+            if not covered:
+                continue
+            found, letters = batches(some, covered, self._now())
+            if letters:
+                await next(iter(owners.values())).publish(letters)
+            for name in covered:
+                for batch in found[name]:
+                    if not await self._decide(name, batch):
+                        return  # taken over again: its inputs were sought anew, the rest of these records comes back
+
+    async def _decide_due(self) -> None:
+        now_ms, wall_ms = self._clock.now_ms(), self._clock.wall_ms()
+        for name, owner in list(self._owned.items()):
+            policy = self._settings(name).policy
+            wall_due = due_wall_ms(owner.state, policy)
+            if now_ms >= due_domain_ms(owner.state, policy) or (wall_due is not None and wall_ms >= wall_due):
+                await self._decide(name, Batch())
+
+    async def _decide(self, name: str, batch: Batch) -> bool:
+        """Decide; False if the log was not ours any more: then the cluster was taken over anew and its inputs sought."""
+        owner = self._owned[name]
+        begun_s = self._clock.wall_s()
+        try:
+            decided = await owner.decide(batch.inputs, batch.covers())
+        except (LostOwnershipError, BusError):
+            await owner.new_producer()
+            await self._rejoin(name)
+            return False
+        if decided is not None and self._observe is not None:
+            self._observe(owner, decided, batch, self._clock.wall_s() - begun_s)
+        return True
+
+    async def _rejoin(self, name: str) -> None:
+        """Our record was not accepted, or nobody knows. If the group still says the partition is ours, rebuild; else stop deciding."""
+        owner = self._owned.pop(name)
+        await owner.producer.stop()
+        assigned = self.consumer.assignment()
+        if all((topic, owner.partition) in assigned for topic in INPUT_TOPICS):
+            await self._take_over(name)
+            await self._seek(frozenset(item for item in assigned if item[1] == owner.partition))
+
+    def _now(self) -> Now:
+        return Now(domain_ms=self._clock.now_ms(), wall_ms=self._clock.wall_ms())

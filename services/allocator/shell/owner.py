@@ -1,0 +1,165 @@
+"""One owned cluster: its state, its place in the log, and the steps decide → append → project → snapshot, each at most one at a time."""
+
+from __future__ import annotations
+
+from schemas.catalog import Catalog
+from schemas.decisions import Covered, DecisionInput
+from schemas.messages import message
+from schemas.records import Message, Now
+from services.allocator.core.decide import Decided, Settings, advance, claim, decide
+from services.allocator.core.project import placements, statuses
+from services.allocator.core.reader import is_next
+from services.allocator.core.snapshot import SLOTS, chunk_key, manifest_key, take
+from services.allocator.core.state import Changes, State
+from services.allocator.shell.log import SOURCE, append, load
+from services.runtime.bus.port import Bus, Producer, SendUnknownError
+from services.runtime.clock import Clock
+
+SNAPSHOT_EVERY = 500
+"""Decisions between snapshots: a restart then reads at most so many records."""
+CLAIM_TRIES_MAX = 20
+"""Claims lost in a row before giving up: more means that another writer is alive and owns the cluster."""
+SEND_BACKOFF_S = 0.2
+SEND_TRIES_MAX = 300
+"""Projections are repeated for a minute while the broker is away, then the process ends and its successor re-emits them."""
+
+
+class LostOwnershipError(Exception):
+    """The log says that another writer decides for this cluster; reload before deciding again."""
+
+
+class ClusterOwner:
+    """Created by `take_over`; raises LostOwnershipError from `decide` when a record was not accepted."""
+
+    def __init__(
+        self,
+        bus: Bus,
+        clock: Clock,
+        catalog: Catalog,
+        cluster: str,
+        settings: Settings,
+        producer: Producer,
+        client_id: str,
+    ) -> None:
+        self._bus = bus
+        self._clock = clock
+        self._cluster = cluster
+        self._settings = settings
+        self._client_id = client_id
+        self._slot = SLOTS[0]
+        self._since_snapshot = 0
+        self.partition = catalog.partition_of(cluster)
+        self.producer = producer
+        self.next_offset = 0
+        self.state = State(cluster=cluster)
+
+    async def take_over(self) -> None:
+        """Read the log to its end, append a claim, and own the cluster once the claim is accepted; then re-emit the projections."""
+        step_ms = self._settings.policy.step_ms
+        for _ in range(CLAIM_TRIES_MAX):
+            loaded = await load(self._bus, self._cluster, self.partition, step_ms, self._client_id)
+            self.state, self.next_offset = loaded.state, loaded.next_offset
+            self._slot = SLOTS[1 - SLOTS.index(loaded.newest_slot)]
+            record = claim(self.state, self._now(), self._settings)
+            if await append(self.producer, record, self.partition, self.next_offset):
+                assert is_next(self.state, record), "a claim that landed at the end follows the last record"
+                advance(self.state, record, step_ms)
+                self.next_offset += 1
+                self._since_snapshot = loaded.decisions_read
+                await self._reemit(loaded.changes)
+                return
+        raise LostOwnershipError(f"{CLAIM_TRIES_MAX} claims on {self._cluster} were lost to another writer")
+
+    async def decide(self, inputs: list[DecisionInput], covered: list[Covered]) -> Decided | None:
+        """One decision, appended and projected; None if there was nothing to write down.
+
+        Raises LostOwnershipError or SendUnknownError: the state is then unknown, and the caller takes over again or stops.
+        """
+        decided = decide(self.state, inputs, covered, self._now(), self._settings)
+        if not decided.record.effects and not covered:
+            self._undo_empty(decided)
+            return None
+        if not await append(self.producer, decided.record, self.partition, self.next_offset):
+            raise LostOwnershipError(f"decision {decided.record.sequence} of {self._cluster} was not accepted")
+        self.next_offset += 1
+        await self.publish(self._projections(decided.changes))
+        self._since_snapshot += 1
+        if self._since_snapshot >= SNAPSHOT_EVERY:
+            await self.snapshot()
+        return decided
+
+    async def snapshot(self) -> None:
+        """Write the state as of the last accepted decision, whose projections are acknowledged."""
+        chunks, manifest = take(self.state, self._slot, self.next_offset)
+        identity = f"{self._cluster}/{self.state.sequence}"
+        messages = [
+            self._message(chunk, chunk_key(self._cluster, self._slot, chunk.index), f"{identity}/chunk/{chunk.index}")
+            for chunk in chunks
+        ]
+        await self.publish(messages)
+        await self.publish([self._message(manifest, manifest_key(self._cluster, self._slot), f"{identity}/manifest")])
+        self._slot = SLOTS[1 - SLOTS.index(self._slot)]
+        self._since_snapshot = 0
+
+    def _undo_empty(self, decided: Decided) -> None:
+        """A decision without inputs and effects changed nothing but its own identity: it is not written, the log goes on."""
+        self.state.sequence -= 1
+        self.state.last_id = decided.record.parent
+
+    def _now(self) -> Now:
+        return Now(domain_ms=self._clock.now_ms(), wall_ms=self._clock.wall_ms())
+
+    def _projections(self, changes: Changes) -> list[Message]:
+        identity = f"{self._cluster}/{self.state.sequence}"
+        messages = [
+            self._message(placed, placed.node, f"{identity}/{placed.node}")
+            for placed in placements(self.state, list(changes.nodes))
+        ]
+        for status in statuses(self.state, changes):
+            owner = (
+                self.state.jobs.get(status.job_id)
+                or changes.ended.get(status.job_id)
+                or self.state.apps.get(status.job_id)
+            )
+            messages.append(
+                message(
+                    status,
+                    key=status.job_id,
+                    id=f"{identity}/{status.job_id}",
+                    source=SOURCE,
+                    time_ms=status.time_ms,
+                    traceparent=owner.traceparent if owner is not None else "",
+                )
+            )
+        return messages
+
+    async def _reemit(self, changes: Changes) -> None:
+        """Everything an earlier owner may not have projected: all nodes, all live jobs, all that ended since the snapshot."""
+        changes.nodes.update(dict.fromkeys(self.state.nodes))
+        changes.jobs.update(dict.fromkeys(self.state.jobs))
+        changes.jobs.update(dict.fromkeys(self.state.apps))
+        await self.publish(self._projections(changes))
+
+    def _message(self, event, key: str, id: str) -> Message:
+        return message(event, key=key, id=id, source=SOURCE, time_ms=self.state.now_ms, partition=self.partition)
+
+    async def publish(self, messages: list[Message]) -> None:
+        """Send until acknowledged: projections are idempotent by sequence, so a repetition is harmless."""
+        for _ in range(SEND_TRIES_MAX):
+            if not messages:
+                return
+            try:
+                await self.producer.send_all(messages)
+                return
+            except SendUnknownError:
+                await self._clock.sleep_wall(SEND_BACKOFF_S)
+                await self.new_producer()
+        raise SendUnknownError(
+            f"projections of {self._cluster} could not be written for {SEND_TRIES_MAX * SEND_BACKOFF_S} s"
+        )
+
+    async def new_producer(self) -> None:
+        """A producer that met an unknown send is done for."""
+        await self.producer.stop()
+        self.producer = self._bus.producer(self._client_id)
+        await self.producer.start()
