@@ -8,6 +8,13 @@ from pathlib import Path
 import pytest
 
 from deploy.local.broker import EmbeddedBroker
+from services.allocator.shell.warmup import use_kernel_cache
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Compiled kernels are shared with the installed program; the cache has to be named before numba is imported."""
+    use_kernel_cache()
+
 
 
 @pytest.fixture(scope="session")

@@ -1,0 +1,171 @@
+"""What reports do to jobs: ends, gangs, restarts, late completions, lost nodes. All through `decide`, as in production."""
+
+from __future__ import annotations
+
+from schemas.executions import NodeReported, StopCause
+from schemas.jobs import JobRevoked, RestartMode, RestartPolicy
+from schemas.nodes import Health
+from schemas.status import JobState
+from services.allocator.core.state import PART_LOST
+from tests import build
+from tests.allocator_driver import Driver
+
+HOUR_MS = 3_600_000
+
+
+def running(*sizes: int, nodes: int = 2, **changed) -> Driver:
+    """A cluster on which job `j` runs since the start."""
+    driver = Driver()
+    driver.give(*[build.node(f"n{i:02}", order=i) for i in range(nodes)])
+    driver.give(build.accepted("j", *sizes, **changed), build.forecast("j", {size: 3600 for size in sizes}))
+    assert driver.job("j").state is JobState.STARTING
+    for part in list(driver.job("j").parts):
+        driver.give(build.started("j", part.node, driver.now_ms))
+    assert driver.job("j").state is JobState.RUNNING
+    return driver
+
+
+def test_a_completed_job_is_final_and_frees_its_gpus() -> None:
+    driver = running(8, nodes=1)
+    driver.give(build.accepted("next", 8), build.forecast("next", {8: 600}))
+    assert driver.job("next").state is JobState.QUEUED
+    driver.pass_ms(HOUR_MS).give(build.completed("j", "n00", driver.now_ms))
+    assert driver.state.finished["j"].state is JobState.COMPLETED
+    assert driver.state.finished["j"].ended_ms == driver.now_ms
+    assert driver.job("next").state is JobState.STARTING
+
+
+def test_a_redelivered_job_never_starts_again_after_its_end() -> None:
+    driver = running(1)
+    driver.give(build.completed("j", driver.job("j").parts[0].node, driver.now_ms))
+    driver.give(build.accepted("j", 1))
+    assert "j" not in driver.state.jobs
+
+
+def test_a_gang_completes_only_with_its_last_node() -> None:
+    driver = running(16)
+    driver.give(build.completed("j", "n00", driver.now_ms))
+    assert driver.job("j").state is JobState.RUNNING
+    driver.give(build.completed("j", "n01", driver.now_ms))
+    assert driver.state.finished["j"].state is JobState.COMPLETED
+
+
+def test_one_failed_node_stops_the_gang_and_ends_it() -> None:
+    driver = running(16)
+    driver.give(build.failed("j", "n00", driver.now_ms, exit_code=3, detail="exit code 3"))
+    job = driver.job("j")
+    assert (job.state, job.stop_cause) == (JobState.STOPPING, StopCause.GANG_BROKEN.value)
+    driver.give(build.stopped("j", "n01", driver.now_ms, StopCause.GANG_BROKEN))
+    assert driver.state.finished["j"].state is JobState.FAILED
+    assert driver.status("j").detail == "exit code 3"
+
+
+def test_a_failure_restarts_with_back_off_until_the_policy_ends_it() -> None:
+    policy = RestartPolicy(mode=RestartMode.ON_FAILURE, attempts_max=3, backoff_s=60.0)
+    driver = running(1, restart=policy)
+    for attempt, wait_ms in ((1, 60_000), (2, 120_000)):
+        driver.give(build.failed("j", driver.job("j").parts[0].node, driver.now_ms, attempt=attempt))
+        job = driver.job("j")
+        assert job.state is JobState.QUEUED
+        assert job.reason == "requeue_backoff"
+        driver.pass_ms(wait_ms - 1).give()
+        assert driver.job("j").state is JobState.QUEUED
+        driver.pass_ms(1).give()
+        assert driver.job("j").attempt == attempt + 1
+    driver.give(build.failed("j", driver.job("j").parts[0].node, driver.now_ms, attempt=3))
+    assert driver.state.finished["j"].state is JobState.FAILED
+
+
+def test_a_lost_node_requeues_with_the_saved_work_and_is_no_failure() -> None:
+    driver = running(8)
+    node = driver.job("j").parts[0].node
+    driver.give(build.node(node, order=int(node[1:]), health=Health.LOST))
+    job = driver.job("j")
+    assert job.failures == 0
+    assert job.attempt == 2
+    assert job.parts[0].node != node
+    assert job.late_parts[0].status == PART_LOST
+
+
+def test_a_suspect_node_keeps_its_job_and_takes_nothing_new() -> None:
+    driver = running(4, nodes=1)
+    driver.give(build.node("n00", health=Health.SUSPECT))
+    driver.give(build.accepted("new", 2), build.forecast("new", {2: 600}))
+    assert driver.job("j").state is JobState.RUNNING
+    assert driver.job("new").state is JobState.QUEUED
+    assert driver.job("new").reason == "node_degraded"
+
+
+def test_a_late_completion_wins_over_the_relaunch() -> None:
+    driver = running(8)
+    node = driver.job("j").parts[0].node
+    driver.give(build.node(node, order=int(node[1:]), health=Health.LOST))
+    other = driver.job("j").parts[0].node
+    driver.give(build.completed("j", node, driver.now_ms, attempt=1))
+    job = driver.job("j")
+    assert (job.state, job.stop_cause) == (JobState.STOPPING, StopCause.FENCED.value)
+    driver.give(build.stopped("j", other, driver.now_ms, StopCause.FENCED, attempt=2))
+    assert driver.state.finished["j"].state is JobState.COMPLETED
+
+
+def test_a_late_completion_of_a_queued_job_ends_it_at_once() -> None:
+    driver = running(8, nodes=1)
+    driver.give(build.node("n00", health=Health.LOST))
+    assert driver.job("j").state is JobState.QUEUED
+    driver.give(build.completed("j", "n00", driver.now_ms, attempt=1))
+    assert driver.state.finished["j"].state is JobState.COMPLETED
+
+
+def test_an_older_attempts_reports_change_nothing_else() -> None:
+    driver = running(8)
+    node = driver.job("j").parts[0].node
+    driver.give(build.node(node, order=int(node[1:]), health=Health.LOST))
+    before = driver.job("j").attempt
+    driver.give(build.failed("j", node, driver.now_ms, attempt=1), build.started("j", node, driver.now_ms, attempt=1))
+    assert driver.job("j").attempt == before
+    assert driver.job("j").failures == 0
+
+
+def test_cancel_queued_is_final_at_once_and_cancel_running_waits_for_the_stop() -> None:
+    driver = running(8, nodes=1)
+    driver.give(build.accepted("q", 8), JobRevoked(job_id="q", cluster="c0", revoked_ms=driver.now_ms))
+    assert driver.state.finished["q"].state is JobState.CANCELLED
+    driver.give(JobRevoked(job_id="j", cluster="c0", revoked_ms=driver.now_ms))
+    assert driver.job("j").state is JobState.STOPPING
+    assert driver.placement("n00").assignments[0].stop_cause is StopCause.CANCELLED
+    driver.give(build.stopped("j", "n00", driver.now_ms, StopCause.CANCELLED))
+    assert driver.state.finished["j"].state is JobState.CANCELLED
+
+
+def test_the_time_limit_stops_and_ends_as_timed_out() -> None:
+    driver = running(1, nodes=1, time_limit_s=7200.0)
+    driver.pass_ms(2 * HOUR_MS - 1).give()
+    assert driver.job("j").state is JobState.RUNNING
+    driver.pass_ms(1).give()
+    assert driver.job("j").stop_cause == StopCause.TIME_LIMIT.value
+    driver.give(build.stopped("j", "n00", driver.now_ms, StopCause.TIME_LIMIT))
+    assert driver.state.finished["j"].state is JobState.TIMED_OUT
+
+
+def test_a_node_that_reports_without_the_job_has_lost_it() -> None:
+    driver = running(8, nodes=1)
+    report = NodeReported(
+        node="n00", cluster="c0", time_ms=driver.now_ms, applied=driver.state.sequence, epoch=1, boot_id="b", running=[]
+    )
+    driver.give(report)
+    assert driver.job("j").attempt == 2
+
+
+def test_a_report_older_than_the_placement_says_nothing_about_it() -> None:
+    driver = running(8, nodes=1)
+    report = NodeReported(node="n00", cluster="c0", time_ms=driver.now_ms, applied=0, epoch=1, boot_id="b", running=[])
+    driver.give(report)
+    assert driver.job("j").attempt == 1
+
+
+def test_an_eight_gpu_node_with_six_healthy_gpus_has_none_free_under_its_job() -> None:
+    driver = running(8, nodes=1)
+    driver.give(build.node("n00", unhealthy=(6, 7)))
+    driver.give(build.accepted("four", 4), build.forecast("four", {4: 600}))
+    assert driver.job("j").state is JobState.RUNNING
+    assert driver.job("four").state is JobState.QUEUED
