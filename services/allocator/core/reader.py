@@ -7,18 +7,11 @@ the log is a loser of a race and is skipped, by everybody alike.
 from __future__ import annotations
 
 from schemas.decisions import DecisionMade
+from services.allocator.core.accept import is_next
 from services.allocator.core.decide import advance
 from services.allocator.core.state import Changes, State
 
-
-def is_next(state: State, record: DecisionMade) -> bool:
-    """Whether the log accepts this record after what `state` has seen."""
-    return (
-        record.cluster == state.cluster
-        and record.sequence == state.sequence + 1
-        and record.parent == state.last_id
-        and record.epoch >= state.epoch
-    )
+__all__ = ["is_next", "read"]
 
 
 def read(state: State, record: DecisionMade, step_ms: int) -> Changes | None:

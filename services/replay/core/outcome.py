@@ -186,10 +186,12 @@ def _useful_gpu_s(day: Day, job: DayJob, attempt: Attempt) -> float:
 
 
 def _last_end(day: Day, attempts: Sequence[Attempt]) -> End | None:
-    """How the job stood at the day's end; None if it never started before."""
+    """How the job stood at the day's end; None if it never started before. A completion wins over a later relaunch."""
     started = [attempt for attempt in attempts if attempt.start_ms < day.end_ms]
     if not started:
         return None
+    if any(attempt.end is End.COMPLETED and _before_end(day, attempt) for attempt in started):
+        return End.COMPLETED
     return started[-1].end if _before_end(day, started[-1]) else End.RUNNING
 
 

@@ -1,0 +1,70 @@
+"""Follows a run on the bus and folds what it sees: every partition of the observed topics, from the beginning.
+
+Owns one reader. The same collector serves the live demo (Kafka) and simulation (memory bus); after a broken connection
+it starts over with a fresh observation, because folding from the beginning is always right.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from services.replay.core.day import Day
+from services.replay.core.observation import TOPICS, Observation
+from services.runtime.bus.port import Bus, BusError
+from services.runtime.clock import Clock
+from services.runtime.hop import read_to_end
+
+CLIENT_ID = "replay-collector"
+POLL_RECORDS_MAX = 2_000
+POLL_TIMEOUT_S = 0.5
+"""How long a silent poll takes to notice a stop."""
+RETRY_S = 0.5
+"""Wall seconds before reading again while the broker is away."""
+
+
+class Collector:
+    """`observation` is always usable; `follow` keeps it current."""
+
+    def __init__(self, bus: Bus, clock: Clock, day: Day) -> None:
+        self._bus = bus
+        self._clock = clock
+        self._day = day
+        self.observation = Observation(day)
+
+    async def follow(self, stop: asyncio.Event) -> None:
+        """Fold until `stop` is set. Cancel it to stop at once."""
+        while not stop.is_set():
+            try:
+                await self._read(stop)
+            except BusError:
+                await self._clock.sleep_wall(RETRY_S)
+
+    async def _read(self, stop: asyncio.Event) -> None:
+        reader = self._bus.reader(CLIENT_ID, await self._partitions())
+        fresh = Observation(self._day)
+        await reader.start()
+        try:
+            await read_to_end(reader, fresh.fold)
+            self.observation = fresh
+            while not stop.is_set():
+                for record in await reader.poll(max_records=POLL_RECORDS_MAX, timeout_s=POLL_TIMEOUT_S):
+                    fresh.fold(record)
+        finally:
+            await reader.stop()
+
+    async def _partitions(self) -> list[tuple[str, int]]:
+        counts = [(topic, await self._bus.partition_count(topic)) for topic in TOPICS]
+        return [(topic, partition) for topic, count in counts for partition in range(count)]
+
+
+async def observed(bus: Bus, day: Day) -> Observation:
+    """Everything on the bus up to now, folded once."""
+    observation = Observation(day)
+    counts = [(topic, await bus.partition_count(topic)) for topic in TOPICS]
+    reader = bus.reader(CLIENT_ID, [(topic, partition) for topic, count in counts for partition in range(count)])
+    await reader.start()
+    try:
+        await read_to_end(reader, observation.fold)
+    finally:
+        await reader.stop()
+    return observation
