@@ -1,0 +1,269 @@
+"""What a node remembers: the entries of its journal, and the fold that makes the node's state of them.
+
+Owns: `NodeState` (what runs here, what has ended, which placement was applied, which reports are unacknowledged). Live and
+after a crash the state comes from the same fold, so recovery can't differ from running. Refuses: reading or writing files
+(`shell/journal_file.py`). Read next: `lifecycle.py`, `reconcile.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+from msgspec import Struct
+
+from schemas.executions import StopCause
+from schemas.placements import Assignment
+from services.executor.core.lifecycle import FINAL, Event, State, advance
+
+ENDED_KEPT_MAX = 10_000
+"""Ended attempts remembered per node. Only one still listed in an accepted placement could be started again, and a node
+lists at most some hundred; older placements are refused by number."""
+
+RunKey = str
+
+
+def run_key(job_id: str, attempt: int) -> RunKey:
+    """`job/attempt`: unique, because the attempt is the part after the last slash."""
+    return f"{job_id}/{attempt}"
+
+
+class RunFacts(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a driver needs to find a run again. `pid` is the job's process, `runner_pid` the one that watches it."""
+
+    started_ms: int
+    pid: int | None = None
+    pid_ticks: int = 0
+    runner_pid: int | None = None
+    runner_ticks: int = 0
+
+
+class LocalRun(Struct, kw_only=True, omit_defaults=True):
+    """One attempt that holds GPUs of this node. `sequence`: the placement that asked for it; `saved_fraction`: what is safe."""
+
+    assignment: Assignment
+    sequence: int
+    traceparent: str = ""
+    state: State = State.WAITING
+    gpus: list[int] = []
+    spawn: int = 1
+    """Counts starts under this key: a further one follows only when it is proven that nothing ran, or for an application."""
+    facts: RunFacts | None = None
+    checkpoint_request: int = 0
+    stop_cause: StopCause | None = None
+    saved_fraction: float = 0.0
+    saved_location: str = ""
+    checkpointed: bool = False
+    stop_ms: int | None = None
+    stop_sequence: int | None = None
+    terminating_ms: int | None = None
+
+    @property
+    def key(self) -> RunKey:
+        return run_key(self.assignment.job_id, self.assignment.attempt)
+
+
+class Ended(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """An attempt that ended here. A job's never returns. An application keeps its attempt while it leaves a node and comes
+    back, so it may return with a placement newer than `again_after`."""
+
+    again_after: int | None = None
+    spawn: int = 1
+
+
+class Opened(Struct, frozen=True, kw_only=True, tag_field="entry", tag="opened"):
+    """An executor took the node over. `boot_id` names the time in which processes survive."""
+
+    boot_id: str
+    count: int
+
+
+class Applied(Struct, frozen=True, kw_only=True, tag_field="entry", tag="applied"):
+    """A placement was accepted."""
+
+    epoch: int
+    sequence: int
+
+
+class Moved(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="entry", tag="moved"):
+    """Something happened to an attempt; the optional fields belong to single events."""
+
+    key: RunKey
+    event: Event
+    assignment: Assignment | None = None
+    sequence: int = 0
+    traceparent: str = ""
+    gpus: list[int] | None = None
+    facts: RunFacts | None = None
+    request: int = 0
+    fraction: float = 0.0
+    location: str = ""
+    cause: StopCause | None = None
+    time_ms: int = 0
+
+
+class Terminating(Struct, frozen=True, kw_only=True, tag_field="entry", tag="terminating"):
+    """From now on the driver ends the process by force: whatever its exit looks like, it was stopped."""
+
+    key: RunKey
+    time_ms: int
+
+
+class Reported(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="entry", tag="reported"):
+    """A report that has to reach the broker: `type` and `payload` as the codec writes them."""
+
+    number: int
+    id: str
+    key: str
+    type: str
+    payload: msgspec.Raw
+    time_ms: int
+    traceparent: str = ""
+
+
+class Acknowledged(Struct, frozen=True, kw_only=True, tag_field="entry", tag="acknowledged"):
+    """All reports up to `number` are stored by the broker."""
+
+    number: int
+
+
+class Snapshot(Struct, frozen=True, kw_only=True, tag_field="entry", tag="snapshot"):
+    """A whole state: what a compacted journal starts with."""
+
+    boot_id: str
+    count: int
+    epoch: int
+    sequence: int
+    runs: list[LocalRun]
+    ended: dict[RunKey, Ended]
+    reports: list[Reported]
+    reported: int
+
+
+Entry = Opened | Applied | Moved | Terminating | Reported | Acknowledged | Snapshot
+
+
+class NodeState:
+    """The fold of one node's entries. Read freely; change only through `fold`."""
+
+    def __init__(self) -> None:
+        self.boot_id = ""
+        self.count = 0
+        self.epoch = -1
+        self.sequence = -1
+        self.runs: dict[RunKey, LocalRun] = {}
+        self.ended: dict[RunKey, Ended] = {}
+        self.reports: dict[int, Reported] = {}
+        self.reported = 0
+
+    @classmethod
+    def of(cls, entries: Iterable[Entry]) -> NodeState:
+        state = cls()
+        for entry in entries:
+            state.fold(entry)
+        return state
+
+    def fold(self, entry: Entry) -> None:
+        """Apply one entry. Raises LifecycleError for a move that can't happen."""
+        match entry:
+            case Moved():
+                self._move(entry)
+            case Applied():
+                self.epoch, self.sequence = entry.epoch, entry.sequence
+            case Terminating():
+                if entry.key in self.runs:
+                    self.runs[entry.key].terminating_ms = entry.time_ms
+            case Reported():
+                self.reports[entry.number] = entry
+                self.reported = entry.number
+            case Acknowledged():
+                for number in [number for number in self.reports if number <= entry.number]:
+                    del self.reports[number]
+            case Opened():
+                self.boot_id, self.count = entry.boot_id, entry.count
+            case Snapshot():
+                self._restore(entry)
+
+    def state_of(self, key: RunKey) -> State:
+        """An attempt that ended and may return is waiting again."""
+        if key in self.runs:
+            return self.runs[key].state
+        ended = self.ended.get(key)
+        if ended is None or (ended.again_after is not None and self.sequence > ended.again_after):
+            return State.WAITING
+        return State.STOPPED
+
+    def snapshot(self) -> Snapshot:
+        return Snapshot(
+            boot_id=self.boot_id,
+            count=self.count,
+            epoch=self.epoch,
+            sequence=self.sequence,
+            runs=list(self.runs.values()),
+            ended=self.ended,
+            reports=list(self.reports.values()),
+            reported=self.reported,
+        )
+
+    def _restore(self, entry: Snapshot) -> None:
+        self.boot_id, self.count = entry.boot_id, entry.count
+        self.epoch, self.sequence = entry.epoch, entry.sequence
+        self.runs = {run.key: run for run in entry.runs}
+        self.ended = dict(entry.ended)
+        self.reports = {report.number: report for report in entry.reports}
+        self.reported = entry.reported
+
+    def _ended(self, run: LocalRun) -> Ended:
+        if not run.assignment.application:
+            return Ended(spawn=run.spawn)
+        again_after = self.sequence if run.stop_sequence is None else run.stop_sequence
+        return Ended(again_after=again_after, spawn=run.spawn)
+
+    def _move(self, entry: Moved) -> None:
+        following = advance(self.state_of(entry.key), entry.event)
+        if following is None:
+            return
+        run = self.runs.get(entry.key)
+        if run is None:
+            assert entry.assignment is not None, "the first event of an attempt carries its assignment"
+            run = LocalRun(
+                assignment=entry.assignment,
+                sequence=entry.sequence,
+                traceparent=entry.traceparent,
+                gpus=list(entry.assignment.gpus),
+                saved_fraction=entry.assignment.resume_fraction,
+                saved_location=entry.assignment.resume_location,
+                spawn=self.ended.pop(entry.key, _NEVER_RAN).spawn + 1,
+            )
+            self.runs[entry.key] = run
+        run.state = following
+        _note(run, entry)
+        if following in FINAL:
+            del self.runs[entry.key]
+            self.ended[entry.key] = self._ended(run)
+            while len(self.ended) > ENDED_KEPT_MAX:
+                del self.ended[next(iter(self.ended))]
+        elif following is State.WAITING:
+            run.spawn += 1
+
+
+_NEVER_RAN = Ended(spawn=0)
+
+
+def _note(run: LocalRun, entry: Moved) -> None:
+    """Keep what the event brought with it."""
+    match entry.event:
+        case Event.STARTED:
+            run.facts = entry.facts
+        case Event.RESCALED:
+            run.gpus = list(entry.gpus or [])
+        case Event.CHECKPOINT:
+            run.checkpoint_request = entry.request
+        case Event.ANSWERED:
+            run.saved_fraction = max(run.saved_fraction, entry.fraction)
+            run.saved_location = entry.location
+            run.checkpointed = run.state is State.STOPPING
+        case Event.STOP:
+            run.stop_cause = entry.cause
+            run.stop_ms = entry.time_ms
+            run.stop_sequence = entry.sequence

@@ -1,0 +1,195 @@
+"""What the executor says about its runs: one event per fact, with an id that a repetition repeats.
+
+Owns: the mapping from a run and its exit to the event of the contract. Refuses: guessing (a process that vanished is
+`failed` with cause unknown, never completed). Read next: `schemas/executions.py`, `journal.py`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from schemas.base import Event as Payload
+from schemas.executions import (
+    FailureCause,
+    HeldGpus,
+    JobCheckpointed,
+    JobCompleted,
+    JobFailed,
+    JobStarted,
+    JobStopped,
+    NodeReported,
+    StopCause,
+)
+from schemas.placements import Assignment
+from services.executor.core.journal import LocalRun, NodeState
+from services.executor.core.lifecycle import Event, State
+
+DETAIL_LENGTH_MAX = 4096
+"""The contract's limit for text."""
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """An event to publish: `key` is its record key, `id` its deterministic identity."""
+
+    event: Payload
+    id: str
+    key: str
+    traceparent: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Exit:
+    """How a process ended, in domain time. `cause` None: with success."""
+
+    time_ms: int
+    cause: FailureCause | None = None
+    exit_code: int | None = None
+    signal: int | None = None
+    detail: str = ""
+
+
+def exit_event(run: LocalRun, exit: Exit) -> Event:
+    """Which lifecycle event an exit is.
+
+    The exit of a run that is being stopped may be learned late: what it did before the stop was wanted counts as its own
+    end, and so does success before any force was used, unless it answered the checkpoint request and left.
+    """
+    own_end = Event.SUCCEEDED if exit.cause is None else Event.BROKE
+    if run.state is not State.STOPPING or (run.stop_ms is not None and exit.time_ms < run.stop_ms):
+        return own_end
+    unforced = run.terminating_ms is None or exit.time_ms < run.terminating_ms
+    return own_end if exit.cause is None and unforced and not run.checkpointed else Event.TERMINATED
+
+
+def started(node: str, cluster: str, run: LocalRun, *, wall_ms: int, traceparent: str) -> Report:
+    """`run.facts` is known."""
+    assert run.facts is not None
+    event = JobStarted(
+        job_id=run.assignment.job_id,
+        attempt=run.assignment.attempt,
+        node=node,
+        cluster=cluster,
+        time_ms=run.facts.started_ms,
+        wall_ms=wall_ms,
+        gpus=list(run.gpus),
+        sequence=run.sequence,
+        pid=run.facts.pid,
+    )
+    return _report(event, run.assignment, node, _fact(run, "started"), traceparent)
+
+
+def checkpointed(node: str, cluster: str, run: LocalRun, *, label: str, time_ms: int) -> Report:
+    """`label` tells the requests of one run apart."""
+    event = JobCheckpointed(
+        job_id=run.assignment.job_id,
+        attempt=run.assignment.attempt,
+        node=node,
+        cluster=cluster,
+        time_ms=time_ms,
+        fraction=run.saved_fraction,
+        location=run.saved_location,
+    )
+    return _report(event, run.assignment, node, _fact(run, f"checkpointed/{label}"), run.traceparent)
+
+
+def ended(node: str, cluster: str, run: LocalRun, event: Event, exit: Exit) -> Report:
+    """The final report of a run that left through `event`."""
+    match event:
+        case Event.SUCCEEDED:
+            return _completed(node, cluster, run, exit)
+        case Event.TERMINATED | Event.NEVER_STARTED:
+            return _stopped(node, cluster, run, exit)
+        case _:
+            return failed(node, cluster, run, exit)
+
+
+def withdrawn(node: str, cluster: str, assignment: Assignment, cause: StopCause, time_ms: int) -> Report:
+    """It was stopped before it began."""
+    event = JobStopped(
+        job_id=assignment.job_id,
+        attempt=assignment.attempt,
+        node=node,
+        cluster=cluster,
+        time_ms=time_ms,
+        cause=cause,
+        fraction=assignment.resume_fraction,
+    )
+    return _report(event, assignment, node, "stopped", assignment.traceparent)
+
+
+def failed(node: str, cluster: str, run: LocalRun, exit: Exit) -> Report:
+    """It could not start, or ended without success."""
+    event = JobFailed(
+        job_id=run.assignment.job_id,
+        attempt=run.assignment.attempt,
+        node=node,
+        cluster=cluster,
+        time_ms=exit.time_ms,
+        cause=exit.cause or FailureCause.UNKNOWN,
+        exit_code=exit.exit_code,
+        signal=exit.signal,
+        detail=exit.detail[:DETAIL_LENGTH_MAX],
+        run_s=_run_s(run, exit),
+    )
+    return _report(event, run.assignment, node, _fact(run, "failed"), run.traceparent)
+
+
+def node_reported(node: str, cluster: str, state: NodeState, time_ms: int) -> Report:
+    """Everything that is alive here now."""
+    running = [
+        HeldGpus(job_id=run.assignment.job_id, attempt=run.assignment.attempt, gpus=list(run.gpus))
+        for run in state.runs.values()
+        if run.state is not State.WAITING
+    ]
+    event = NodeReported(
+        node=node,
+        cluster=cluster,
+        time_ms=time_ms,
+        applied=max(state.sequence, 0),
+        epoch=max(state.epoch, 0),
+        boot_id=state.boot_id,
+        running=running,
+    )
+    return Report(event, id=f"{node}/{state.boot_id}/{state.count}/reported", key=node)
+
+
+def _completed(node: str, cluster: str, run: LocalRun, exit: Exit) -> Report:
+    event = JobCompleted(
+        job_id=run.assignment.job_id,
+        attempt=run.assignment.attempt,
+        node=node,
+        cluster=cluster,
+        time_ms=exit.time_ms,
+        run_s=_run_s(run, exit),
+    )
+    return _report(event, run.assignment, node, _fact(run, "completed"), run.traceparent)
+
+
+def _stopped(node: str, cluster: str, run: LocalRun, exit: Exit) -> Report:
+    event = JobStopped(
+        job_id=run.assignment.job_id,
+        attempt=run.assignment.attempt,
+        node=node,
+        cluster=cluster,
+        time_ms=exit.time_ms,
+        cause=run.stop_cause or StopCause.CANCELLED,
+        checkpointed=run.checkpointed,
+        fraction=run.saved_fraction,
+        run_s=_run_s(run, exit),
+    )
+    return _report(event, run.assignment, node, _fact(run, "stopped"), run.traceparent)
+
+
+def _run_s(run: LocalRun, exit: Exit) -> float:
+    return 0.0 if run.facts is None else max(0, exit.time_ms - run.facts.started_ms) / 1000
+
+
+def _fact(run: LocalRun, fact: str) -> str:
+    """An application may come back under its attempt: its later stays are numbered."""
+    return fact if run.spawn == 1 or not run.assignment.application else f"{fact}/{run.spawn}"
+
+
+def _report(event: Payload, assignment: Assignment, node: str, fact: str, traceparent: str) -> Report:
+    identity = f"{assignment.job_id}/{assignment.attempt}/{node}/{fact}"
+    return Report(event, id=identity, key=assignment.job_id, traceparent=traceparent)

@@ -1,0 +1,80 @@
+"""What a driver has to do: start a run, find it again after a crash, and end it. Two implementations, one set of rules.
+
+Rules every driver keeps: `start` either returns a living run or raises `StartRefusedError`, never both; `adopt` returns None
+only if it is certain that the run never began and never will; `ended` returns once and for all; `stop` returns when
+nothing of the run is left. Read next: `simulated.py`, `process.py`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from schemas.executions import FailureCause
+from schemas.placements import Assignment
+from services.executor.core.journal import RunFacts
+from services.executor.core.reports import Exit
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """One attempt to start on one node. `spawn` counts tries of which it is proven that nothing ran."""
+
+    node: str
+    assignment: Assignment
+    spawn: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The job saved its work: `fraction` of the whole job is safe at `location`."""
+
+    fraction: float
+    location: str
+
+
+class StartRefusedError(Exception):
+    """The run could not be started; nothing of it is alive."""
+
+    def __init__(self, cause: FailureCause, detail: str) -> None:
+        super().__init__(detail)
+        self.cause = cause
+        self.detail = detail
+
+
+class Run(Protocol):
+    """A run that was started or adopted."""
+
+    facts: RunFacts
+
+    async def ended(self) -> Exit:
+        """Wait for its end. May be awaited by one task only."""
+        ...
+
+    async def checkpoint(self, wait_s: float) -> Answer | None:
+        """Ask it to save its work; None if no answer came within `wait_s` wall seconds."""
+        ...
+
+    async def stop(self) -> None:
+        """End it by force; `ended` then returns. Safe to call again, and after its end."""
+        ...
+
+    async def rescale(self, gpus: tuple[int, ...]) -> None:
+        """Tell an application which GPUs it holds now."""
+        ...
+
+
+class Driver(Protocol):
+    """Starts and adopts runs."""
+
+    def boot_id(self) -> str:
+        """Names the time in which runs can survive: it changes when the machine was restarted."""
+        ...
+
+    async def start(self, order: Order) -> Run:
+        """Raises StartRefusedError."""
+        ...
+
+    async def adopt(self, order: Order, facts: RunFacts | None) -> Run | None:
+        """The run that a predecessor started, dead or alive; `facts` None if it died before it could note them."""
+        ...

@@ -1,0 +1,191 @@
+"""The executor's loop: own nodes' placements in, what happened out.
+
+Owns: start, following `placements`, orderly stop. On start it reads the compacted topic from the beginning, so that it
+needs no committed offset; after a broken connection it does so again. Refuses: placements of other nodes (ignored), and
+records it can't read (dead letters). Read next: `node.py`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+
+from msgspec import Struct
+
+from schemas.codec import DecodeError, decode_record
+from schemas.deadletters import dead_letter
+from schemas.executions import StopCause
+from schemas.messages import message
+from schemas.placements import NodePlaced
+from schemas.records import Message, Now, Record
+from services.executor.shell.drivers.port import Driver
+from services.executor.shell.journal_store import JournalStore
+from services.executor.shell.node import SOURCE, Node, Surroundings
+from services.executor.shell.nursery import Nursery
+from services.executor.shell.outbox import Outbox, Parcel
+from services.executor.shell.spans import Spans, Untraced
+from services.runtime.bus.port import Bus, BusError, Consumer
+from services.runtime.clock import Clock
+
+PLACEMENTS = "placements"
+BATCH_RECORDS_MAX = 500
+"""Only the newest placement per node of a batch is carried out, so a backlog is skipped rather than replayed."""
+POLL_TIMEOUT_S = 60.0
+"""Records wake the loop at once; this only bounds how long a silent poll lasts."""
+BACKOFF_S = (0.1, 0.2, 0.5, 1.0, 2.0)
+"""Pauses before reading again after the connection broke, the last one repeats: a broker restart takes 2 to 5 s."""
+STOP_JOBS_WAIT_S = 20.0
+"""Wall seconds that jobs get to save and end when the executor stops them on its way out; then they are killed."""
+LAST_REPORTS_WAIT_S = 2.0
+"""Wall seconds for the last reports on the way out; what is left is in the journal and sent on the next start."""
+
+
+class Settings(Struct, frozen=True, kw_only=True):
+    """`partition`: of the cluster in every cluster topic. `stop_jobs_on_exit`: runs don't outlive an orderly stop."""
+
+    nodes: tuple[str, ...]
+    cluster: str
+    partition: int
+    client_id: str
+    stop_jobs_on_exit: bool = False
+
+
+class Executor:
+    """One process's nodes. `run` may be cancelled at any await: a new executor on the same journals goes on from there."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        bus: Bus,
+        clock: Clock,
+        driver: Driver,
+        journal_of: Callable[[str], JournalStore],
+        *,
+        spans: Spans | None = None,
+    ) -> None:
+        self._settings = settings
+        self._bus = bus
+        self._clock = clock
+        self._driver = driver
+        self._journal_of = journal_of
+        self._spans = spans or Untraced()
+        self.nodes: dict[str, Node] = {}
+        self.ready = asyncio.Event()
+        """Set once every node has applied what was placed before the start."""
+
+    async def run(self, stop: asyncio.Event | None = None) -> None:
+        """Work until `stop` is set. Raises what went wrong; runs are then still alive."""
+        nursery = Nursery()
+        outbox = Outbox(self._bus, self._clock, self._settings.client_id)
+        try:
+            await self._open(nursery, outbox)
+            nursery.spawn(outbox.run())
+            reading = nursery.spawn(self._follow(outbox))
+            asked = nursery.spawn((stop or asyncio.Event()).wait())
+            failing = asyncio.ensure_future(nursery.fails())
+            try:
+                await asyncio.wait((asked, failing), return_when=asyncio.FIRST_COMPLETED)
+                if failing.done():
+                    failing.result()
+                reading.cancel()
+                await self._leave(outbox)
+            finally:
+                failing.cancel()
+        finally:
+            await nursery.close()
+            for node in self.nodes.values():
+                node.close()
+
+    async def _open(self, nursery: Nursery, outbox: Outbox) -> None:
+        around = Surroundings(
+            cluster=self._settings.cluster,
+            partition=self._settings.partition,
+            clock=self._clock,
+            driver=self._driver,
+            outbox=outbox,
+            nursery=nursery,
+            spans=self._spans,
+        )
+        for name in self._settings.nodes:
+            self.nodes[name] = Node(name, self._journal_of(name), around)
+        for node in self.nodes.values():
+            await node.recover()
+            node.report()
+
+    async def _follow(self, outbox: Outbox) -> None:
+        failures = 0
+        while True:
+            reader = self._bus.reader(self._settings.client_id, [(PLACEMENTS, self._settings.partition)])
+            try:
+                await reader.start()
+                failures = 0
+                await self._read(reader, outbox)
+            except BusError:
+                await self._clock.sleep_wall(BACKOFF_S[min(failures, len(BACKOFF_S) - 1)])
+                failures += 1
+            finally:
+                await reader.stop()
+
+    async def _read(self, reader: Consumer, outbox: Outbox) -> None:
+        """First everything up to the end as one batch, then whatever comes."""
+        ends = await reader.end_offsets(sorted(reader.assignment()))
+        backlog: dict[str, NodePlaced] = {}
+        while [part for part, end in ends.items() if await reader.position(part) < end]:
+            records = await reader.poll(max_records=BATCH_RECORDS_MAX, timeout_s=POLL_TIMEOUT_S)
+            self._newest(self._placements(records, outbox), backlog)
+        self._apply(backlog)
+        self.ready.set()
+        while True:
+            records = await reader.poll(max_records=BATCH_RECORDS_MAX, timeout_s=POLL_TIMEOUT_S)
+            self._apply(self._newest(self._placements(records, outbox), {}))
+
+    def _apply(self, newest: dict[str, NodePlaced]) -> None:
+        for name, placed in newest.items():
+            self.nodes[name].apply(placed)
+
+    def _newest(self, placements: Iterable[NodePlaced], into: dict[str, NodePlaced]) -> dict[str, NodePlaced]:
+        for placed in placements:
+            known = into.get(placed.node)
+            if known is None or (placed.epoch, placed.sequence) > (known.epoch, known.sequence):
+                into[placed.node] = placed
+        return into
+
+    def _placements(self, records: Iterable[Record], outbox: Outbox) -> Iterable[NodePlaced]:
+        for record in records:
+            if record.value is None:
+                continue  # a removed node: its runs end when a placement says so
+            try:
+                event = decode_record(record).event
+            except DecodeError as error:
+                outbox.put(Parcel(self._dead(record, error.code, error.detail), _nothing))
+                continue
+            if not isinstance(event, NodePlaced):
+                detail = f"{type(event).__name__} doesn't belong on {PLACEMENTS}"
+                outbox.put(Parcel(self._dead(record, "unexpected-type", detail), _nothing))
+            elif event.node in self.nodes:
+                yield event
+
+    def _dead(self, record: Record, reason: str, detail: str) -> Message:
+        now = Now(domain_ms=self._clock.now_ms(), wall_ms=self._clock.wall_ms())
+        letter = dead_letter(record, service="executor", reason=reason, detail=detail, now=now)
+        identity = f"{record.topic}/{record.partition}/{record.offset}/executor"
+        return message(letter, key=identity, id=identity, source=SOURCE, time_ms=now.domain_ms)
+
+    async def _leave(self, outbox: Outbox) -> None:
+        nodes = list(self.nodes.values())
+        if self._settings.stop_jobs_on_exit:
+            stopping = asyncio.gather(*(node.stop_all(StopCause.DRAIN) for node in nodes))
+            try:
+                await asyncio.wait_for(asyncio.shield(stopping), STOP_JOBS_WAIT_S)
+            except TimeoutError:
+                for node in nodes:
+                    await node.kill_all()
+                await asyncio.wait_for(stopping, STOP_JOBS_WAIT_S)
+        try:
+            await asyncio.wait_for(outbox.drained(), LAST_REPORTS_WAIT_S)
+        except TimeoutError:
+            return  # the journal keeps them
+
+
+def _nothing() -> None:
+    """A dead letter is not journalled: the record it is about is read again on the next start."""
