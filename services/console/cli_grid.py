@@ -1,0 +1,118 @@
+"""Commands about the grid and its nodes: grid, nodes, drain, undrain. Signatures and help here, the work elsewhere."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from services.console.errors import ConsoleError
+from services.console.flags import AsJson, NodeId, Pool, duration
+from services.console.session import Session, note_incomplete
+
+
+def grid(
+    ctx: typer.Context,
+    pool: Pool = None,
+    steps: Annotated[int, typer.Option(min=1, max=192, help="Time steps to show.")] = 48,
+    step: Annotated[
+        float | None, typer.Option(parser=duration, metavar="15m", help="Length of a step.", show_default=False)
+    ] = None,
+    now_only: Annotated[bool, typer.Option("--now", help="Only what is decided; leave the plan out.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """GPUs and time steps in colour: what runs now (reversed), and what is planned.
+
+    \b
+    gpugrid grid
+    gpugrid grid --pool h100 --steps 96
+    """
+    from services.console import gridview, planview
+
+    session: Session = ctx.obj
+    view, complete = session.run(
+        planview.load_grid(session, pool, steps=steps, step_s=None if step is None else int(step), plan=not now_only),
+        "Reading the grid",
+    )
+    note_incomplete(session, complete)
+    if as_json:
+        session.json(gridview.grid_rows(view))
+        return
+    if not view.rows:
+        raise ConsoleError(
+            "No node has reported yet, so there is no grid; `gpugrid nodes` and `gpugrid doctor` tell more."
+        )
+    session.print(gridview.draw(view), end="")
+    session.print(gridview.legend(view))
+    for line in gridview.later(view):
+        session.print(line)
+
+
+def nodes(ctx: typer.Context, pool: Pool = None, as_json: AsJson = False) -> None:
+    """Nodes: health, free GPUs, who runs there, findings.
+
+    \b
+    gpugrid nodes
+    gpugrid nodes --json | jq '.[] | select(.health != "usable")'
+    """
+    from services.console import queries, tables
+
+    session: Session = ctx.obj
+    world = session.run(queries.load_world(session), "Reading nodes")
+    if pool is not None:
+        world.nodes = {name: node for name, node in world.nodes.items() if node.pool == pool}
+    note_incomplete(session, world.complete)
+    if as_json:
+        session.json(tables.node_rows(world))
+        return
+    if not world.nodes:
+        session.print("No node has reported yet; agents report every few seconds once they run (`gpugrid doctor`).")
+        return
+    session.print(tables.nodes_table(world))
+    session.print(tables.pool_summary(world))
+
+
+def drain(
+    ctx: typer.Context,
+    node: NodeId,
+    deadline: Annotated[
+        float,
+        typer.Option(
+            parser=duration,
+            metavar="1h",
+            help="Then what still runs is checkpointed and stopped.",
+            show_default="1 day",
+        ),
+    ] = 86_400.0,
+    cause: Annotated[str, typer.Option(help="Why, for the record.")] = "",
+    as_json: AsJson = False,
+) -> None:
+    """Start nothing new on a node; at the deadline checkpoint and stop what still runs.
+
+    \b
+    gpugrid drain n03 --deadline 30m --cause "replace the fan"
+    """
+    from services.console import orders
+
+    session: Session = ctx.obj
+    sent = session.run(orders.drain_node(session, node, deadline_s=deadline, cause=cause), f"Draining {node}")
+    if as_json:
+        session.json(sent)
+    else:
+        session.print(f"Drain of {node} ordered; `gpugrid nodes` shows what still runs there.")
+
+
+def undrain(ctx: typer.Context, node: NodeId, as_json: AsJson = False) -> None:
+    """Let a drained node be used again.
+
+    \b
+    gpugrid undrain n03
+    """
+    from services.console import orders
+
+    session: Session = ctx.obj
+    sent = session.run(orders.undrain_node(session, node), f"Undraining {node}")
+    if as_json:
+        session.json(sent)
+    else:
+        session.print(f"{node} may be used again.")

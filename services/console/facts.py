@@ -1,0 +1,217 @@
+"""What the topics say about jobs, nodes and placements, folded into one picture. Pure.
+
+Owns: newest wins per key, amendments folded into the accepted job, unreadable records counted. Refuses: the decision log
+(see `decision_log`). Read next: `sentences`, `tables`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from schemas.codec import DecodeError, Envelope, decode_record
+from schemas.decisions import DecisionMade, Placed
+from schemas.forecasts import DurationForecast, SizeForecast
+from schemas.jobs import (
+    ApplicationAccepted,
+    ApplicationSpec,
+    JobAccepted,
+    JobAmended,
+    JobSpec,
+)
+from schemas.nodes import NodeStateChanged
+from schemas.placements import Assignment, Desired, NodePlaced
+from schemas.records import Record
+from schemas.status import FINAL_STATES, JobState, JobStatusChanged
+from services.console.read import newest_per_key
+
+FACT_TOPICS = ("jobs", "job-status", "placements", "node-states")
+"""What `jobs`, `why` and `grid` read."""
+ACCEPTED = "accepted"
+"""Shown for a job that intake let in and no decision has named yet."""
+
+
+@dataclass(frozen=True, slots=True)
+class JobView:
+    """One job or application as the topics show it. `status` None: no decision has named it yet."""
+
+    job_id: str
+    status: JobStatusChanged | None = None
+    job: JobSpec | None = None
+    application: ApplicationSpec | None = None
+    cluster: str | None = None
+    submitted_ms: int | None = None
+    accepted_ms: int | None = None
+    priority: int | None = None
+    time_limit_s: float | None = None
+    traceparent: str = ""
+    forecast: DurationForecast | None = None
+
+    @property
+    def spec(self) -> JobSpec | ApplicationSpec | None:
+        return self.job or self.application
+
+    @property
+    def state(self) -> str:
+        return self.status.state.value if self.status else ACCEPTED
+
+    @property
+    def is_application(self) -> bool:
+        return self.application is not None or bool(self.status and self.status.application)
+
+    @property
+    def final(self) -> bool:
+        return self.status is not None and self.status.state in FINAL_STATES
+
+    @property
+    def gpus_held(self) -> int:
+        """GPUs placed now; 0 for what waits or has ended."""
+        if self.status is None or self.final:
+            return 0
+        return sum(len(part.gpus) for part in self.status.placed)
+
+    def run_forecast(self) -> SizeForecast | None:
+        """Total run time at the size it was given, as last forecast."""
+        held = self.gpus_held
+        if self.forecast is None or not held:
+            return None
+        return next((size for size in self.forecast.sizes if size.gpus == held), None)
+
+    def expected_end_ms(self) -> int | None:
+        """Start plus the P50 of its duration; None while unknown."""
+        size = self.run_forecast()
+        if size is None or self.status is None or self.status.started_ms is None:
+            return None
+        return self.status.started_ms + round(size.p50_s * 1000)
+
+
+@dataclass(slots=True)
+class World:
+    """Everything the console knows at one moment. `unreadable` counts records that are no events."""
+
+    jobs: dict[str, JobView] = field(default_factory=dict)
+    placements: dict[str, NodePlaced] = field(default_factory=dict)
+    nodes: dict[str, NodeStateChanged] = field(default_factory=dict)
+    node_partition: dict[str, int] = field(default_factory=dict)
+    unreadable: int = 0
+    complete: bool = True
+
+    def pool_nodes(self, pool: str | None) -> list[NodeStateChanged]:
+        """Nodes of a pool (or all) in the pool's GPU order."""
+        chosen = [node for node in self.nodes.values() if pool is None or node.pool == pool]
+        return sorted(chosen, key=lambda node: (node.cluster, node.pool, node.order, node.node))
+
+    def assignments(self) -> Iterable[tuple[NodePlaced, Assignment]]:
+        """Every assignment that shall run, by node."""
+        for _, placed in sorted(self.placements.items()):
+            for assignment in placed.assignments:
+                if assignment.desired is Desired.RUN:
+                    yield placed, assignment
+
+    def holder_of(self) -> dict[tuple[str, int], str]:
+        """(node, local GPU) → who holds it: everything placed there, stops in progress included."""
+        held: dict[tuple[str, int], str] = {}
+        for node, placed in sorted(self.placements.items()):
+            for assignment in placed.assignments:
+                for gpu in assignment.gpus:
+                    held[node, gpu] = assignment.job_id
+        return held
+
+
+def readable(record: Record) -> Envelope | None:
+    """The event of a record, or None for a tombstone or something that is no event."""
+    if record.value is None:
+        return None
+    try:
+        return decode_record(record)
+    except DecodeError:
+        return None
+
+
+def world_of(records: Mapping[str, Sequence[Record]], *, complete: bool = True) -> World:
+    """Fold the records of FACT_TOPICS (and `forecasts`, if there) into one picture."""
+    world = World(complete=complete)
+    for record in records.get("jobs", ()):
+        _fold_job(world, record)
+    for job_id, record in newest_per_key(records.get("job-status", ())).items():
+        envelope = _counted(world, record)
+        if envelope is not None and isinstance(envelope.event, JobStatusChanged):
+            view = world.jobs.get(job_id, JobView(job_id))
+            submitted_ms = view.submitted_ms if view.submitted_ms is not None else envelope.event.submitted_ms
+            world.jobs[job_id] = replace(
+                view,
+                status=envelope.event,
+                submitted_ms=submitted_ms,
+                cluster=view.cluster or envelope.event.cluster,
+                traceparent=view.traceparent or envelope.traceparent,
+            )
+    for node, record in newest_per_key(records.get("placements", ())).items():
+        envelope = _counted(world, record)
+        if envelope is not None and isinstance(envelope.event, NodePlaced):
+            world.placements[node] = envelope.event
+    for node, record in newest_per_key(records.get("node-states", ())).items():
+        envelope = _counted(world, record)
+        if envelope is not None and isinstance(envelope.event, NodeStateChanged):
+            world.nodes[node] = envelope.event
+            world.node_partition[node] = record.partition
+    for job_id, record in newest_per_key(records.get("forecasts", ())).items():
+        if job_id in world.jobs:
+            envelope = _counted(world, record)
+            if envelope is not None and isinstance(envelope.event, DurationForecast):
+                world.jobs[job_id] = replace(world.jobs[job_id], forecast=envelope.event)
+    return world
+
+
+def _counted(world: World, record: Record) -> Envelope | None:
+    envelope = readable(record)
+    if envelope is None:
+        world.unreadable += 1
+    return envelope
+
+
+def _fold_job(world: World, record: Record) -> None:
+    envelope = _counted(world, record)
+    if envelope is None:
+        return
+    event = envelope.event
+    if isinstance(event, JobAccepted):
+        world.jobs[event.job_id] = JobView(
+            event.job_id,
+            job=event.spec,
+            cluster=event.cluster,
+            submitted_ms=event.submitted_ms,
+            accepted_ms=event.accepted_ms,
+            priority=event.spec.priority,
+            time_limit_s=event.spec.time_limit_s,
+            traceparent=envelope.traceparent,
+        )
+    elif isinstance(event, ApplicationAccepted):
+        world.jobs[event.app_id] = JobView(
+            event.app_id,
+            application=event.spec,
+            cluster=event.cluster,
+            accepted_ms=event.accepted_ms,
+            priority=event.spec.priority,
+            traceparent=envelope.traceparent,
+        )
+    elif isinstance(event, JobAmended) and event.job_id in world.jobs:
+        view = world.jobs[event.job_id]
+        world.jobs[event.job_id] = replace(
+            view,
+            priority=event.priority if event.priority is not None else view.priority,
+            time_limit_s=event.time_limit_s if event.time_limit_s is not None else view.time_limit_s,
+        )
+
+
+def placed_effects(decision: DecisionMade) -> dict[str, Placed]:
+    """Job → block, of one decision."""
+    return {effect.job_id: effect for effect in decision.effects if isinstance(effect, Placed)}
+
+
+def state_named(text: str) -> str:
+    """A state's public name from what a person typed; ValueError lists the names."""
+    names = [ACCEPTED, *(state.value for state in JobState)]
+    wanted = text.strip().lower().replace("-", "_")
+    if wanted in names:
+        return wanted
+    raise ValueError(f"{text!r} is no state; states are {', '.join(names)}")
