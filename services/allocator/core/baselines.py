@@ -29,8 +29,8 @@ def plan_backfill(problem: Problem) -> Plan:
 def _queued(problem: Problem, mode: str, order: Ints, *, in_turn: bool) -> Plan:
     reserved_by = reserve_peaks(problem)
     options = requested_options(problem)
-    start, first, option = queue_in_order(facts_of(problem), reserved_by >= 0, order, options, in_turn)
-    return finished_plan(problem, mode, start, first, option, _segments(problem, reserved_by))
+    place = queue_in_order(facts_of(problem), reserved_by >= 0, order, options, in_turn)
+    return finished_plan(problem, mode, place, _segments(problem, reserved_by))
 
 
 def requested_options(problem: Problem) -> Ints:

@@ -20,6 +20,7 @@ from enum import IntEnum
 import numpy as np
 from numpy.typing import NDArray
 
+from services.allocator.core.columns import AppColumn, JobColumn, OptionColumn, RunningColumn
 from services.allocator.core.reasons import Reason
 from services.allocator.core.topology import Topology, size_class, topology_of
 
@@ -104,6 +105,16 @@ class Reservation:
     end_step: int
 
 
+def _columns(table: str, column: int) -> property:
+    """A read-only view of one column of a table."""
+
+    def view(problem: Problem) -> Ints:
+        rows: Ints = getattr(problem, table)
+        return rows[:, column]
+
+    return property(view)
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Problem:
     """Arrays and ids of one planning problem. Build it with `build_problem`; treat it as read-only.
@@ -115,30 +126,14 @@ class Problem:
     topology: Topology
     gpu_state: Ints
     job_ids: tuple[str, ...]
-    job_priority: Ints
-    job_earliest: Ints
-    job_arrival: Ints
-    job_requested: Ints
-    job_refusal: Ints
+    job_table: Ints  # jobs × JobColumn
     option_ptr: Ints
-    option_gpus: Ints
-    option_class: Ints
-    option_steps: Ints
-    option_hold: Ints
-    option_density: Ints
+    option_table: Ints  # options × OptionColumn
     running_ids: tuple[str, ...]
-    running_priority: Ints
-    running_first: Ints
-    running_gpus: Ints
-    running_steps: Ints
-    running_hold: Ints
-    running_arrival: Ints
+    running_table: Ints  # running jobs × RunningColumn
     app_ids: tuple[str, ...]
-    app_priority: Ints
+    app_table: Ints  # applications × AppColumn
     app_demand: Ints  # apps × steps, never below the floor
-    app_floor: Ints
-    app_switch_max: Ints
-    app_switch_left: Ints  # step 0
     held_app: Ints  # per GPU: the application holding it at step -1, or -1
     reservation_ids: tuple[str, ...]
     reservations: Ints  # rows of first_gpu, gpus, start_step, end_step
@@ -146,6 +141,27 @@ class Problem:
     weight_one: int
     weight: Ints
     weight_sum: Ints  # steps + 1 prefix sums
+
+    job_priority = _columns("job_table", JobColumn.PRIORITY)
+    job_earliest = _columns("job_table", JobColumn.EARLIEST)
+    job_arrival = _columns("job_table", JobColumn.ARRIVAL)
+    job_requested = _columns("job_table", JobColumn.REQUESTED)
+    job_refusal = _columns("job_table", JobColumn.REFUSAL)
+    option_gpus = _columns("option_table", OptionColumn.GPUS)
+    option_class = _columns("option_table", OptionColumn.CLASS)
+    option_steps = _columns("option_table", OptionColumn.STEPS)
+    option_hold = _columns("option_table", OptionColumn.HOLD)
+    option_density = _columns("option_table", OptionColumn.DENSITY)
+    running_first = _columns("running_table", RunningColumn.FIRST)
+    running_gpus = _columns("running_table", RunningColumn.GPUS)
+    running_steps = _columns("running_table", RunningColumn.STEPS)
+    running_hold = _columns("running_table", RunningColumn.HOLD)
+    running_priority = _columns("running_table", RunningColumn.PRIORITY)
+    running_arrival = _columns("running_table", RunningColumn.ARRIVAL)
+    app_priority = _columns("app_table", AppColumn.PRIORITY)
+    app_floor = _columns("app_table", AppColumn.FLOOR)
+    app_switch_max = _columns("app_table", AppColumn.SWITCH_MAX)
+    app_switch_left = _columns("app_table", AppColumn.SWITCH_LEFT)  # step 0
 
     @property
     def gpus(self) -> int:
@@ -187,9 +203,8 @@ def build_problem(
     state = np.zeros(gpus, np.int64) if gpu_state is None else np.asarray(gpu_state, dtype=np.int64)
     if len(state) != gpus:
         raise ValueError(f"gpu_state has {len(state)} entries for {gpus} GPUs")
-    option_ptr, option_rows = _option_rows(queued, topology, steps)
-    running_rows = _running_rows(running, gpus)
-    app_rows, app_demand, held_app = _application_rows(applications, gpus, steps)
+    option_ptr, option_table = _option_rows(queued, topology, steps)
+    app_table, app_demand, held_app = _application_rows(applications, gpus, steps)
     blocked = _reservation_rows(reservations, gpus, steps)
     ratio = round(penalty_ratio * 1000)
     priorities = [job.priority for job in queued] + [block.priority for block in running]
@@ -203,30 +218,14 @@ def build_problem(
         topology=topology,
         gpu_state=state,
         job_ids=tuple(job.id for job in queued),
-        job_priority=_column([job.priority for job in queued]),
-        job_earliest=_column([max(0, job.earliest_step) for job in queued]),
-        job_arrival=_column([job.arrival for job in queued]),
-        job_requested=_column([_requested(job) for job in queued]),
-        job_refusal=_column([job.refusal for job in queued]),
+        job_table=_job_rows(queued),
         option_ptr=option_ptr,
-        option_gpus=option_rows[0],
-        option_class=option_rows[1],
-        option_steps=option_rows[2],
-        option_hold=option_rows[3],
-        option_density=option_rows[4],
+        option_table=option_table,
         running_ids=tuple(block.id for block in running),
-        running_priority=running_rows[0],
-        running_first=running_rows[1],
-        running_gpus=running_rows[2],
-        running_steps=running_rows[3],
-        running_hold=running_rows[4],
-        running_arrival=running_rows[5],
+        running_table=_running_rows(running, gpus),
         app_ids=tuple(app.id for app in applications),
-        app_priority=app_rows[0],
+        app_table=app_table,
         app_demand=app_demand,
-        app_floor=app_rows[1],
-        app_switch_max=app_rows[2],
-        app_switch_left=app_rows[3],
         held_app=held_app,
         reservation_ids=tuple(row.id for row in reservations),
         reservations=blocked,
@@ -248,12 +247,20 @@ def _column(values: Sequence[int]) -> Ints:
     return np.array(values, dtype=np.int64)
 
 
+def _job_rows(queued: Sequence[QueuedJob]) -> Ints:
+    """Job rows in `JobColumn` order."""
+    rows = [
+        (max(0, job.earliest_step), int(job.refusal), job.arrival, job.priority, _requested(job)) for job in queued
+    ]
+    return np.array(rows, dtype=np.int64).reshape(-1, len(JobColumn))
+
+
 def _requested(job: QueuedJob) -> int:
     return job.requested_gpus or max((option.gpus for option in job.options), default=0)
 
 
-def _option_rows(queued: Sequence[QueuedJob], topology: Topology, steps: int) -> tuple[Ints, list[Ints]]:
-    """Flat option columns: gpus, class, steps, hold, density. Durations of 0 count as one step.
+def _option_rows(queued: Sequence[QueuedJob], topology: Topology, steps: int) -> tuple[Ints, Ints]:
+    """Option rows in `OptionColumn` order. Durations of 0 count as one step.
 
     The stored duration is capped just above the window: longer makes no difference inside it, and shifts stay small.
     """
@@ -272,28 +279,26 @@ def _option_rows(queued: Sequence[QueuedJob], topology: Topology, steps: int) ->
             density = (2 * job.priority * (DENSITY_ONE // PRIORITY_ONE) * best + gpu_steps) // (2 * gpu_steps)
             rows.append((option.gpus, k if fits else -1, duration, hold, density))
         pointers.append(len(rows))
-    table = np.array(rows, dtype=np.int64).reshape(-1, 5)
-    return _column(pointers), [np.ascontiguousarray(table[:, i]) for i in range(5)]
+    return _column(pointers), np.array(rows, dtype=np.int64).reshape(-1, len(OptionColumn))
 
 
-def _running_rows(running: Sequence[RunningBlock], gpus: int) -> list[Ints]:
+def _running_rows(running: Sequence[RunningBlock], gpus: int) -> Ints:
     rows = []
     for block in running:
         if block.first_gpu < 0 or block.gpus < 1 or block.first_gpu + block.gpus > gpus:
             raise ValueError(f"running job {block.id}: block {block.first_gpu}+{block.gpus} lies outside the pool")
         remaining = max(1, block.remaining_steps)
         hold = max(remaining, block.hold_steps)
-        rows.append((block.priority, block.first_gpu, block.gpus, remaining, hold, block.arrival))
-    table = np.array(rows, dtype=np.int64).reshape(-1, 6)
+        rows.append((block.first_gpu, block.gpus, remaining, hold, block.priority, block.arrival))
     used = np.zeros(gpus, np.int64)
     for block in running:
         used[block.first_gpu : block.first_gpu + block.gpus] += 1
     if len(used) and used.max() > 1:
         raise ValueError(f"two running jobs share GPU {int(np.argmax(used))}")
-    return [np.ascontiguousarray(table[:, i]) for i in range(6)]
+    return np.array(rows, dtype=np.int64).reshape(-1, len(RunningColumn))
 
 
-def _application_rows(applications: Sequence[Application], gpus: int, steps: int) -> tuple[list[Ints], Ints, Ints]:
+def _application_rows(applications: Sequence[Application], gpus: int, steps: int) -> tuple[Ints, Ints, Ints]:
     demand = np.zeros((len(applications), steps), np.int64)
     held_app = np.full(gpus, -1, np.int64)
     rows = []
@@ -308,8 +313,7 @@ def _application_rows(applications: Sequence[Application], gpus: int, steps: int
             if not 0 <= gpu < gpus or held_app[gpu] >= 0:
                 raise ValueError(f"application {app.id}: GPU {gpu} is outside the pool or held twice")
             held_app[gpu] = index
-    table = np.array(rows, dtype=np.int64).reshape(-1, 4)
-    return [np.ascontiguousarray(table[:, i]) for i in range(4)], demand, held_app
+    return np.array(rows, dtype=np.int64).reshape(-1, len(AppColumn)), demand, held_app
 
 
 def _reservation_rows(reservations: Sequence[Reservation], gpus: int, steps: int) -> Ints:

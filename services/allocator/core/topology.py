@@ -18,9 +18,11 @@ TOPOLOGIES_CACHED_MAX = 32  # one per pool shape a process has seen lately; a sh
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Topology:
-    """Node borders and candidate blocks. `block_first[block_ptr[k]:block_ptr[k+1]]` are first GPUs of size 2**k.
+    """Node borders and candidate blocks. `block_first[block_ptr[k]:block_ptr[k+1]]` are first GPUs of size 2**k,
+    ascending.
 
-    Blocks are listed by ascending first GPU. `block_node` is the (first) node of each block.
+    Blocks of several nodes once more: `multi_node[multi_ptr[k]:multi_ptr[k+1]]` are their first nodes, `multi_nodes`
+    how many they span. Sizes below class `node_classes` may fit inside a node.
     """
 
     node_sizes: tuple[int, ...]
@@ -28,7 +30,10 @@ class Topology:
     gpu_node: NDArray[np.int64]
     block_ptr: NDArray[np.int64]
     block_first: NDArray[np.int64]
-    block_node: NDArray[np.int64]
+    multi_ptr: NDArray[np.int64]
+    multi_node: NDArray[np.int64]
+    multi_nodes: NDArray[np.int64]
+    node_classes: int
 
     @property
     def gpus(self) -> int:
@@ -55,34 +60,44 @@ def topology_of(node_sizes: tuple[int, ...]) -> Topology:
     node_first = np.concatenate(([0], np.cumsum(node_sizes, dtype=np.int64))).astype(np.int64)
     gpus = int(node_first[-1])
     gpu_node = np.repeat(np.arange(len(node_sizes), dtype=np.int64), node_sizes)
-    firsts: list[list[tuple[int, int]]] = []
+    blocks: list[list[tuple[int, int, int]]] = []
     size = 1
     while size <= gpus:
-        firsts.append(_blocks(node_sizes, node_first, size))
+        blocks.append(_blocks(node_sizes, node_first, size))
         size *= 2
-    counts = [len(blocks) for blocks in firsts]
-    flat = [block for blocks in firsts for block in blocks]
+    several = [[block for block in row if block[2] > 1] for row in blocks]
     return Topology(
         node_sizes=node_sizes,
         node_first=node_first,
         gpu_node=gpu_node,
-        block_ptr=np.concatenate(([0], np.cumsum(counts))).astype(np.int64),
-        block_first=np.array([first for first, _ in flat], dtype=np.int64),
-        block_node=np.array([node for _, node in flat], dtype=np.int64),
+        block_ptr=_pointers(blocks),
+        block_first=_flat(blocks, 0),
+        multi_ptr=_pointers(several),
+        multi_node=_flat(several, 1),
+        multi_nodes=_flat(several, 2),
+        node_classes=max(node_sizes, default=0).bit_length(),
     )
 
 
-def _blocks(node_sizes: tuple[int, ...], node_first: NDArray[np.int64], size: int) -> list[tuple[int, int]]:
-    """(first GPU, first node) of every legal block of `size`, ascending."""
-    blocks: list[tuple[int, int]] = []
+def _pointers(rows: list[list[tuple[int, int, int]]]) -> NDArray[np.int64]:
+    return np.concatenate(([0], np.cumsum([len(row) for row in rows]))).astype(np.int64)
+
+
+def _flat(rows: list[list[tuple[int, int, int]]], column: int) -> NDArray[np.int64]:
+    return np.array([block[column] for row in rows for block in row], dtype=np.int64)
+
+
+def _blocks(node_sizes: tuple[int, ...], node_first: NDArray[np.int64], size: int) -> list[tuple[int, int, int]]:
+    """(first GPU, first node, nodes) of every legal block of `size`, ascending."""
+    blocks: list[tuple[int, int, int]] = []
     for node, node_size in enumerate(node_sizes):
         first = int(node_first[node])
         if node_size >= size:
-            blocks.extend((first + offset, node) for offset in range(node_size - size + 1))
+            blocks.extend((first + offset, node, 1) for offset in range(node_size - size + 1))
             continue
         end = node
         while end < len(node_sizes) and node_first[end] - first < size:
             end += 1
         if node_first[end] - first == size:
-            blocks.append((first, node))
+            blocks.append((first, node, end - node))
     return blocks

@@ -12,6 +12,16 @@ import numpy as np
 from numba import njit
 
 from services.allocator.core.kernels.bits import ALL, ZERO, first_set, span
+from services.allocator.core.kernels.board import (
+    APP_FLOOR,
+    APP_PRIORITY,
+    APP_SWITCH_LEFT,
+    APP_SWITCH_MAX,
+    RUNNING_FIRST,
+    RUNNING_GPUS,
+    RUNNING_HOLD,
+    RUNNING_STEPS,
+)
 
 SEGMENT_COLUMNS = 4  # app, gpu, start, end
 
@@ -36,10 +46,10 @@ def blocked_words(f, lo, hi):
 @njit(cache=True)
 def running_words(f, lo, hi, hold):
     """Add running jobs' cells: remaining steps, or the held-until steps if `hold`."""
-    for r in range(len(f.running_first)):
-        steps = f.running_hold[r] if hold else f.running_steps[r]
+    for r in range(f.running.shape[0]):
+        steps = f.running[r, RUNNING_HOLD if hold else RUNNING_STEPS]
         a, b = span(0, min(steps, f.steps), f.two)
-        for g in range(f.running_first[r], f.running_first[r] + f.running_gpus[r]):
+        for g in range(f.running[r, RUNNING_FIRST], f.running[r, RUNNING_FIRST] + f.running[r, RUNNING_GPUS]):
             lo[g] |= a
             hi[g] |= b
 
@@ -56,8 +66,8 @@ def _held_until(f):
         if f.reservations[r, 2] < f.reservations[r, 3]:
             for g in range(f.reservations[r, 0], f.reservations[r, 0] + f.reservations[r, 1]):
                 until[g] = min(until[g], f.reservations[r, 2])
-    for r in range(len(f.running_first)):
-        for g in range(f.running_first[r], f.running_first[r] + f.running_gpus[r]):
+    for r in range(f.running.shape[0]):
+        for g in range(f.running[r, RUNNING_FIRST], f.running[r, RUNNING_FIRST] + f.running[r, RUNNING_GPUS]):
             until[g] = 0
     return until
 
@@ -102,19 +112,19 @@ def _envelope(limit, held, cap, cap_first):
 @njit(cache=True)
 def app_counts(f, available, held):
     """GPUs per application and step: floors first, then demand by priority, each inside its envelope."""
-    apps, steps = f.app_demand.shape
+    apps, steps = f.demand.shape
     counts = np.zeros((apps, steps), np.int64)
     left = available.copy()
-    order = _by_priority(f.app_priority)
+    order = _by_priority(f.apps[:, APP_PRIORITY])
     for a in order:
         for t in range(steps):
-            counts[a, t] = min(f.app_floor[a], f.app_demand[a, t], max(0, left[t]))
+            counts[a, t] = min(f.apps[a, APP_FLOOR], f.demand[a, t], max(0, left[t]))
             left[t] -= counts[a, t]
     for a in order:
         for t in range(steps):
             left[t] += counts[a, t]
-            counts[a, t] = min(f.app_demand[a, t], max(0, left[t]))
-        _envelope(counts[a], held[a], f.app_switch_max[a], f.app_switch_left[a])
+            counts[a, t] = min(f.demand[a, t], max(0, left[t]))
+        _envelope(counts[a], held[a], f.apps[a, APP_SWITCH_MAX], f.apps[a, APP_SWITCH_LEFT])
         for t in range(steps):
             left[t] -= counts[a, t]
     return counts
@@ -180,7 +190,7 @@ def _keep_held(f, rows, until, counts):
             u = until[g]
             if u < rows[s, 3]:
                 change = abs(counts[a, u] - counts[a, u - 1]) + more[a, u]
-                if change + 1 <= f.app_switch_max[a]:
+                if change + 1 <= f.apps[a, APP_SWITCH_MAX]:
                     more[a, u] += 1
                     extra[extras, 0], extra[extras, 1], extra[extras, 2], extra[extras, 3] = a, -1, u, rows[s, 3]
                     extras += 1
@@ -223,13 +233,13 @@ def lay_out(f, guard_lo, guard_hi):
     """
     gpus = len(f.gpu_state)
     blocked_words(f, guard_lo, guard_hi)
-    if f.app_demand.shape[0] == 0:
+    if f.demand.shape[0] == 0:
         return np.empty((0, SEGMENT_COLUMNS), np.int64)
     until = _held_until(f)
     taken_lo, taken_hi = guard_lo.copy(), guard_hi.copy()
     running_words(f, taken_lo, taken_hi, True)
     available = np.zeros(f.steps, np.int64)
-    held = np.zeros(f.app_demand.shape[0], np.int64)
+    held = np.zeros(f.demand.shape[0], np.int64)
     for g in range(gpus):
         own_until = 0
         if f.held_app[g] >= 0:

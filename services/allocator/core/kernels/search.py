@@ -10,10 +10,25 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from services.allocator.core.kernels.bits import ZERO
-from services.allocator.core.kernels.board import Grid
+from services.allocator.core.kernels.bits import ALL, ZERO
+from services.allocator.core.kernels.board import (
+    ARRIVAL,
+    BUSY_HI,
+    BUSY_LO,
+    CLASS,
+    DENSITY,
+    EARLIEST,
+    GAIN,
+    GPUS,
+    GUARD_HI,
+    GUARD_LO,
+    PLACE_COLUMNS,
+    START,
+    STEPS,
+    Grid,
+)
 from services.allocator.core.kernels.layout import lay_out, running_words
-from services.allocator.core.kernels.place import mark, place_job, unmark
+from services.allocator.core.kernels.place import mark, place_job
 
 TIGHT_GPUS_MAX = 256  # above it the best-fit scan of all blocks costs more than it earns
 
@@ -38,36 +53,48 @@ def draw(state, n):
 @njit(cache=True)
 def value_order(f):
     """Jobs by descending best density, then descending size, then arrival."""
-    jobs = len(f.job_earliest)
+    jobs = f.jobs.shape[0]
     density, size = np.zeros(jobs, np.int64), np.zeros(jobs, np.int64)
     for j in range(jobs):
         for o in range(f.option_ptr[j], f.option_ptr[j + 1]):
-            if f.option_class[o] >= 0:
-                density[j] = max(density[j], f.option_density[o])
-                size[j] = max(size[j], f.option_gpus[o])
-    order = np.argsort(f.job_arrival, kind="mergesort")
+            if f.options[o, CLASS] >= 0:
+                density[j] = max(density[j], f.options[o, DENSITY])
+                size[j] = max(size[j], f.options[o, GPUS])
+    order = np.argsort(f.jobs[:, ARRIVAL], kind="mergesort")
     order = order[np.argsort(-size[order], kind="mergesort")]
     return order[np.argsort(-density[order], kind="mergesort")]
 
 
 @njit(cache=True)
-def margin_density(f, g, order):
+def margin_density(f, words, order):
     """Density of the job at which work in `order` first exceeds the free cells of the window; 0 if all fits."""
     free = 0
-    for i in range(len(g.guard_lo)):
-        for t in range(f.steps):
-            word = (g.guard_lo[i] | g.batch_lo[i]) if t < 64 else (g.guard_hi[i] | g.batch_hi[i])
-            free += 1 if (word >> np.uint64(t & 63)) & np.uint64(1) == ZERO else 0
+    for i in range(words.shape[1]):
+        free += _clear_steps(words[BUSY_LO, i], words[BUSY_HI, i], f.steps)
     for j in order:
         density, work = np.int64(0), np.int64(0)
         for o in range(f.option_ptr[j], f.option_ptr[j + 1]):
-            if f.option_class[o] >= 0 and f.option_density[o] > density:
-                density = f.option_density[o]
-                work = f.option_gpus[o] * min(f.option_steps[o], f.steps)
+            if f.options[o, CLASS] >= 0 and f.options[o, DENSITY] > density:
+                density = f.options[o, DENSITY]
+                work = f.options[o, GPUS] * min(f.options[o, STEPS], f.steps)
         free -= work
         if free < 0:
             return density
     return np.int64(0)
+
+
+@njit(cache=True)
+def _clear_steps(lo, hi, steps):
+    """Number of clear bits below `steps`."""
+    if lo == ALL and hi == ALL:
+        return 0
+    if lo == ZERO and hi == ZERO:
+        return steps
+    clear = 0
+    for t in range(steps):
+        word = lo if t < 64 else hi
+        clear += 1 - np.int64((word >> np.uint64(t & 63)) & np.uint64(1))
+    return clear
 
 
 @njit(cache=True)
@@ -80,21 +107,12 @@ def build(f, g, order, forced, margin, tight):
 
 
 @njit(cache=True)
-def clear(f, g, order, start_at):
-    """Take jobs order[start_at:] out of the grid."""
-    for i in range(start_at, len(order)):
-        if g.start[order[i]] >= 0:
-            unmark(f, g, order[i])
-
-
-@njit(cache=True)
 def improve(f, g, order, forced, margin, tight, total, iterations, random):
     """Local search: move a job forward or back, swap two, or force a size; keep what isn't worse. Returns the gain."""
     jobs = len(order)
     if jobs < 2:
         return total
-    old_start, old_first, old_option = g.start.copy(), g.first.copy(), g.option.copy()
-    old_gain, old_order = g.gain.copy(), order.copy()
+    old_place, old_order = g.place.copy(), order.copy()
     for _ in range(iterations):
         a, b = draw(random, jobs), draw(random, jobs)
         kind = draw(random, 4)
@@ -111,33 +129,34 @@ def improve(f, g, order, forced, margin, tight, total, iterations, random):
         elif a == b:
             continue
         low = min(a, b)
+        new_total = total
         for i in range(low, jobs):
             j = order[i]
-            if g.start[j] >= 0:
-                unmark(f, g, j)
+            if g.place[j, START] >= 0:
+                mark(f, g, j, False)
             old_order[i] = j
-            old_start[j], old_first[j], old_option[j], old_gain[j] = g.start[j], g.first[j], g.option[j], g.gain[j]
+            old_place[j] = g.place[j]
+            new_total -= g.place[j, GAIN]
         if kind == 1:
             order[a], order[b] = order[b], order[a]
         elif kind >= 2:
             _move(order, a, b)
-        new_total = total
-        for i in range(low, jobs):
-            new_total -= old_gain[order[i]]
         for i in range(low, jobs):
             new_total += place_job(f, g, order[i], forced[order[i]], margin, tight)
         if new_total >= total:
             total = new_total
             continue
-        clear(f, g, order, low)
+        for i in range(low, jobs):
+            if g.place[order[i], START] >= 0:
+                mark(f, g, order[i], False)
         if changed >= 0:
             forced[changed] = old_forced
         for i in range(low, jobs):
             j = old_order[i]
             order[i] = j
-            g.start[j], g.first[j], g.option[j], g.gain[j] = old_start[j], old_first[j], old_option[j], old_gain[j]
-            if g.start[j] >= 0:
-                mark(f, g, j)
+            g.place[j] = old_place[j]
+            if g.place[j, START] >= 0:
+                mark(f, g, j, True)
     return total
 
 
@@ -155,31 +174,32 @@ def _move(order, source, target):
 
 @njit(cache=True)
 def empty_grid(f):
-    """A grid with running jobs only, and zeroed guards."""
-    gpus, jobs = len(f.gpu_state), len(f.job_earliest)
-    g = Grid(
-        np.zeros(gpus, np.uint64),
-        np.zeros(gpus, np.uint64),
-        np.zeros(gpus, np.uint64),
-        np.zeros(gpus, np.uint64),
-        np.full(jobs, -1, np.int64),
-        np.full(jobs, -1, np.int64),
-        np.full(jobs, -1, np.int64),
-        np.zeros(jobs, np.int64),
-    )
-    running_words(f, g.batch_lo, g.batch_hi, False)
-    return g
+    """A grid without any cell in use; guards are still to be filled (`close_grid` comes after)."""
+    gpus, jobs, nodes = len(f.gpu_state), f.jobs.shape[0], len(f.node_first) - 1
+    place = np.full((jobs, PLACE_COLUMNS), -1, np.int64)
+    index = np.zeros((f.node_classes + 1, 2, nodes), np.uint64)
+    return Grid(np.zeros((4, gpus), np.uint64), place, index, np.ones(nodes, np.uint8))
+
+
+@njit(cache=True)
+def close_grid(f, g):
+    """Make busy words from finished guard words and running jobs."""
+    for i in range(len(f.gpu_state)):
+        g.words[BUSY_LO, i] = g.words[GUARD_LO, i]
+        g.words[BUSY_HI, i] = g.words[GUARD_HI, i]
+    running_words(f, g.words[BUSY_LO], g.words[BUSY_HI], False)
 
 
 @njit(cache=True)
 def solve(f, iterations, seed):
-    """The fast mode. Returns (start, first, option per job; segments; the grid's words)."""
+    """The fast mode. Returns job rows (start, first GPU, option, gain) and application segments."""
     g = empty_grid(f)
-    segments = lay_out(f, g.guard_lo, g.guard_hi)
+    segments = lay_out(f, g.words[GUARD_LO], g.words[GUARD_HI])
+    close_grid(f, g)
     order = value_order(f)
     tight = len(f.gpu_state) <= TIGHT_GPUS_MAX
     forced = np.full(len(order), -1, np.int64)
-    margin = margin_density(f, g, order)
+    margin = margin_density(f, g.words, order)
     total = build(f, g, order, forced, margin, tight)
     if iterations > 0:
         random = np.empty(1, np.uint64)
@@ -187,4 +207,4 @@ def solve(f, iterations, seed):
         if random[0] == ZERO:
             random[0] = np.uint64(1)
         improve(f, g, order, forced, margin, tight, total, iterations, random)
-    return g.start, g.first, g.option, segments
+    return g.place, segments
