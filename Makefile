@@ -1,0 +1,61 @@
+# gpugrid on one machine. Needs Python 3.11 with venv and pip, and make; everything else is fetched once and cached.
+# `make` lists the targets.
+
+PYTHON ?= python3.11
+ARGS ?=
+PYTEST_ARGS ?=
+UV_VERSION := 0.13.9
+
+BIN := .venv/bin
+STAMP := .venv/.gpugrid-installed
+LEVELS := $(wildcard tests/unit tests/properties tests/contract tests/simulation tests/end_to_end)
+# The suites of the compiled kernels and what stands on them run a second time as plain Python.
+JIT_OFF := $(wildcard tests/unit/allocator/core tests/properties)
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test lint format bench lock clean python
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
+
+setup: $(STAMP) ## install everything: .venv from the lock file, Kafka into the user's cache folder
+	@$(BIN)/python -m deploy.local.broker resolve
+
+$(STAMP): requirements.lock pyproject.toml deploy/local/install.py
+	@command -v $(PYTHON) >/dev/null 2>&1 || { \
+		echo "Python 3.11 is needed and $(PYTHON) was not found: install it, or run make setup PYTHON=/path/to/python3.11." >&2; \
+		exit 1; }
+	@$(PYTHON) deploy/local/install.py
+
+demo: setup ## replay a real day on a real Kafka (ARGS="--hours 6 --seed 2")
+	@$(BIN)/gpugrid demo $(ARGS)
+
+test: setup lint ## prove everything: lint, then the tests by level, then the core suites without the JIT
+	@for level in $(LEVELS); do \
+		echo "== $$level"; \
+		$(BIN)/python -m pytest $$level $(PYTEST_ARGS) || exit 1; \
+	done
+	@echo "== core suites, NUMBA_DISABLE_JIT=1"
+	@NUMBA_DISABLE_JIT=1 $(BIN)/python -m pytest $(JIT_OFF) $(PYTEST_ARGS)
+
+lint: $(STAMP) ## style, types and import contracts
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports
+
+format: $(STAMP) ## rewrite to the house style
+	@$(BIN)/ruff check --fix .
+	@$(BIN)/ruff format .
+
+bench: setup ## measure latency and throughput of the whole pipeline
+	@$(BIN)/python -m bench $(ARGS)
+
+lock: ## resolve requirements.lock and the Kafka jars anew, after a change in pyproject.toml
+	@$(PYTHON) -m venv build/lock
+	@build/lock/bin/pip install --quiet --disable-pip-version-check uv==$(UV_VERSION)
+	@build/lock/bin/uv pip compile pyproject.toml --group dev --generate-hashes --python-version 3.11 \
+		--no-emit-index-url --no-header --quiet --output-file requirements.lock
+
+clean: ## remove .venv, run folders and tool caches of this clone; the user's cache folder stays
+	@rm -rf .venv run build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
