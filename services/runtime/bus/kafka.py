@@ -11,11 +11,12 @@ import asyncio
 from collections.abc import Iterable, Sequence
 
 from aiokafka import AIOKafkaProducer
+from aiokafka import TopicPartition as KafkaPartition
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.errors import KafkaError
 
 from services.runtime.bus.kafka_consumer import KafkaGroupConsumer, KafkaReader
-from services.runtime.bus.kafka_retry import started, stopped
+from services.runtime.bus.kafka_retry import backoff_s, closed, started
 from services.runtime.bus.port import (
     MESSAGE_BYTES_MAX,
     BusError,
@@ -35,6 +36,9 @@ makes large answers wait for many round trips. Larger messages travel alone."""
 DESCRIBE_ATTEMPTS_MAX = 5
 DESCRIBE_PAUSE_S = 0.1
 """A topic created a moment ago may not be in the broker's metadata yet."""
+
+GROUP_ATTEMPTS_MAX = 15
+"""With the back-off about 10 s: on its first start a broker creates its offsets topic when the first group asks."""
 
 
 class KafkaBus:
@@ -87,7 +91,30 @@ class KafkaBus:
         except KafkaError as error:
             raise BusError(f"Kafka at {self._bootstrap} does not describe topic {topic}: {error}") from error
         finally:
-            await admin.close()
+            await closed(admin)
+
+    async def group_offsets(self, group: str, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
+        """What a group has committed for these partitions, without joining it; partitions without a commit are left out."""
+        wanted = [KafkaPartition(*partition) for partition in partitions]
+        admin = await started(lambda: AIOKafkaAdminClient(bootstrap_servers=self._bootstrap), self._bootstrap)
+        attempt = 0
+        try:
+            while True:
+                try:
+                    offsets = await admin.list_consumer_group_offsets(group, partitions=wanted)
+                except KafkaError as error:  # a new broker takes a moment to make its offsets topic
+                    attempt += 1
+                    if attempt == GROUP_ATTEMPTS_MAX:
+                        raise BusError(f"Kafka at {self._bootstrap} tells no offsets of {group}: {error!r}") from error
+                    await asyncio.sleep(backoff_s(attempt))
+                else:
+                    return {_plain(part): found.offset for part, found in offsets.items() if found.offset >= 0}
+        finally:
+            await closed(admin)
+
+
+def _plain(partition: KafkaPartition) -> TopicPartition:
+    return (partition.topic, partition.partition)
 
 
 class KafkaProducer:
@@ -107,7 +134,7 @@ class KafkaProducer:
     async def stop(self) -> None:
         inner, self._inner = self._inner, None
         if inner is not None:
-            await stopped(inner)
+            await closed(inner)
 
     async def send(self, message: Message) -> Delivery:
         return (await self.send_all((message,)))[0]

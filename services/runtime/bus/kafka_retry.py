@@ -30,10 +30,6 @@ class Client(Protocol):
     async def start(self) -> None: ...
 
 
-class Stoppable(Protocol):
-    async def stop(self) -> None: ...
-
-
 C = TypeVar("C", bound=Client)
 
 
@@ -66,15 +62,10 @@ async def started(make: Callable[[], C], bootstrap: str) -> C:
 
 
 async def closed(client: object) -> None:
-    """Stop a client of any kind, in whatever state it is."""
+    """Flush and stop a client of any kind, in whatever state; gives up after STOP_S_MAX, when the broker is away."""
     stop = getattr(client, "stop", None) or client.close  # type: ignore[attr-defined]
     try:
         async with asyncio.timeout(STOP_S_MAX):
             await stop()
     except (KafkaError, OSError, TimeoutError) as error:
         log.debug("a client did not stop cleanly: %r", error)
-
-
-async def stopped(client: Stoppable) -> None:
-    """Flush and stop; gives up after STOP_S_MAX, when the broker is away."""
-    await closed(client)

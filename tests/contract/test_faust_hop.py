@@ -1,0 +1,149 @@
+"""A handler under faust on a real Kafka: bytes in and out, nothing lost by kills, errors never acknowledged silently."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+
+from schemas.records import Message, Record
+from services.runtime.bus.kafka import KafkaBus
+from services.runtime.faust_hop import EXIT_FAILED
+from tests.contract.kafka_topics import create_topics, delete_records
+
+pytestmark = [pytest.mark.kafka, pytest.mark.timeout(180)]
+ROOT = Path(__file__).resolve().parents[2]
+DEADLINE_S = 60.0
+
+
+class Echoing:
+    """The echo process with its topics, a producer and a reader of its answers."""
+
+    def __init__(self, bootstrap: str, data_dir: Path) -> None:
+        self.bootstrap = bootstrap
+        suffix = uuid4().hex[:8]
+        self.incoming, self.outgoing, self.dead = f"in-{suffix}", f"out-{suffix}", f"dead-{suffix}"
+        self.group = f"echo-{suffix}"
+        self.bus = KafkaBus(bootstrap)
+        self._data_dir = data_dir
+        self.process: subprocess.Popen[bytes] | None = None
+
+    async def start(self) -> None:
+        await create_topics(self.bootstrap, {self.incoming: 3, self.outgoing: 3, self.dead: 1})
+        self.producer = self.bus.producer("test")
+        await self.producer.start()
+        self.answers = self.bus.reader("test", [(self.outgoing, number) for number in range(3)])
+        await self.answers.start()
+
+    async def stop(self) -> None:
+        if self.process is not None and self.process.poll() is None:
+            self.process.kill()
+            self.process.wait(10)
+        await self.answers.stop()
+        await self.producer.stop()
+
+    def spawn(self) -> subprocess.Popen[bytes]:
+        topics = [self.incoming, self.outgoing, self.dead, self.group, str(self._data_dir)]
+        command = [sys.executable, "-m", "tests.contract.faust_echo", self.bootstrap, *topics]
+        self.process = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.DEVNULL)
+        return self.process
+
+    async def send(self, first: int, last: int) -> None:
+        messages = [
+            Message(self.incoming, b"k%d" % n, b"%d" % n, (("n", b"%d" % n),), n % 3) for n in range(first, last)
+        ]
+        await self.producer.send_all(messages)
+
+    async def answered(self, keys: int, seen: list[Record]) -> None:
+        loop = asyncio.get_running_loop()
+        until_s = loop.time() + DEADLINE_S
+        while len({record.key for record in seen}) < keys:
+            assert loop.time() < until_s, f"{len({record.key for record in seen})} of {keys} answered"
+            seen.extend(await self.answers.poll(max_records=500, timeout_s=0.5))
+
+
+@pytest.fixture
+async def echo(kafka: str, tmp_path: Path) -> AsyncIterator[Echoing]:
+    echoing = Echoing(kafka, tmp_path)
+    await echoing.start()
+    yield echoing
+    await echoing.stop()
+
+
+async def ended(process: subprocess.Popen[bytes]) -> int:
+    loop = asyncio.get_running_loop()
+    until_s = loop.time() + DEADLINE_S
+    while process.poll() is None:
+        assert loop.time() < until_s, "the process does not end"
+        await asyncio.sleep(0.05)
+    return process.returncode
+
+
+async def test_bytes_headers_partitions_and_tombstones_pass_and_sigterm_is_clean(echo: Echoing):
+    process = echo.spawn()
+    headers = (("ce_id", b"1"), ("twice", b"a"), ("twice", b"b"))
+    await echo.producer.send_all(
+        [Message(echo.incoming, b"x", b"\xff\x00", headers, 2), Message(echo.incoming, b"x", None, (), 2)]
+    )
+    await echo.send(0, 300)
+    seen: list[Record] = []
+    await echo.answered(301, seen)
+    mine = [record for record in seen if record.key == b"x"]
+    assert [(record.value, record.partition) for record in mine] == [(b"\xff\x00", 2), (None, 2)]
+    assert mine[0].headers[:3] == headers
+    for partition in range(3):
+        values = [int(record.value or b"-1") for record in seen if record.partition == partition and record.key != b"x"]
+        assert values == sorted(values)
+    process.send_signal(signal.SIGTERM)
+    assert await ended(process) == 0
+    ends = await echo.answers.end_offsets([(echo.incoming, number) for number in range(3)])
+    assert await echo.bus.group_offsets(echo.group, sorted(ends)) == ends, "a clean stop commits what it has answered"
+
+
+async def test_kill_9_at_random_loses_nothing_and_repeats_the_same_answers(echo: Echoing):
+    seen: list[Record] = []
+    for life in range(3):
+        process = echo.spawn()
+        await echo.send(life * 200, life * 200 + 200)
+        await echo.answered(life * 200 + 40, seen)
+        process.kill()
+        process.wait(10)
+    echo.spawn()
+    await echo.answered(600, seen)
+    numbers: dict[bytes | None, set[str | None]] = {}
+    for record in seen:
+        numbers.setdefault(record.key, set()).add(record.header("number"))
+    assert {key for key, found in numbers.items() if len(found) != 1} == set()
+    assert len({next(iter(found)) for found in numbers.values()}) == 600, "state was rebuilt: no number was given twice"
+
+
+async def test_an_error_becomes_a_dead_letter_or_ends_the_process_unacknowledged(echo: Echoing):
+    process = echo.spawn()
+    await echo.producer.send(Message(echo.incoming, b"a", b"bad", (), 0))
+    await echo.send(3, 4)
+    dead = echo.bus.reader("dead", [(echo.dead, 0)])
+    await dead.start()
+    assert [record.value for record in await dead.poll(max_records=5, timeout_s=DEADLINE_S)] == [b"bad"]
+    await dead.stop()
+    poison = await echo.producer.send(Message(echo.incoming, b"a", b"poison", (), 0))
+    assert await ended(process) == EXIT_FAILED
+    committed = await echo.bus.group_offsets(echo.group, [(echo.incoming, 0)])
+    assert committed.get((echo.incoming, 0), 0) <= poison.offset, "the poison is repeated, not skipped"
+
+
+async def test_a_group_whose_offset_was_removed_refuses_to_start(echo: Echoing):
+    process = echo.spawn()
+    await echo.send(0, 9)
+    seen: list[Record] = []
+    await echo.answered(9, seen)
+    process.send_signal(signal.SIGTERM)
+    assert await ended(process) == 0
+    await echo.send(9, 18)
+    await delete_records(echo.bootstrap, (echo.incoming, 0), 5)
+    assert await ended(echo.spawn()) == 1
