@@ -49,8 +49,9 @@ def reason_of(pip_output: str) -> str:
     for needle, sentence in _REASONS:
         if needle in pip_output:
             return sentence
-    last = [line.strip() for line in pip_output.splitlines() if line.strip()][-1:] or ["no output"]
-    return f"pip failed ({last[0][:300]}): see the lines above it in .venv/pip.log."
+    lines = [line.strip() for line in pip_output.splitlines() if line.strip()] or ["no output"]
+    telling = [line for line in lines if "Error:" in line or line.startswith("ERROR")] or lines
+    return f"pip failed ({telling[-1][:300]}): see .venv/pip.log."
 
 
 def digest(root: Path) -> str:
