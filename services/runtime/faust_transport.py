@@ -1,9 +1,8 @@
 """faust's Kafka transport with gpugrid's client settings, where faust's own can't be set from outside.
 
 Owns: range assignment (faust takes round-robin when an app has no tables, so equal partition numbers of two topics would
-land on different members), a short fetch wait (faust asks the broker to hold fetches for 1.5 s, and aiokafka asks a broker
-for nothing else meanwhile: records of busy partitions would wait for quiet ones), quick sessions, and an idempotent
-producer. Refuses: transactions. Read next: `faust_hop.py`.
+land on different members), a short fetch wait (faust's 1.5 s is also how long a seek may wait, see
+`bus.kafka_consumer.FETCH_WAIT_MS`), quick sessions, and an idempotent producer. Refuses: transactions. Read next: `faust_hop.py`.
 """
 
 from __future__ import annotations

@@ -42,8 +42,7 @@ GROUP_ATTEMPTS_MAX = 15
 
 
 class KafkaBus:
-    """`bootstrap` is `host:port[,host:port]`. `fetch_wait_ms` bounds how long a fetch of quiet partitions may keep a
-    consumer from asking for busy ones on the same broker (aiokafka has one fetch in flight per broker)."""
+    """`bootstrap` is `host:port[,host:port]`; `fetch_wait_ms` instead of `kafka_consumer.FETCH_WAIT_MS`."""
 
     def __init__(self, bootstrap: str, *, fetch_wait_ms: int | None = None) -> None:
         self._bootstrap = bootstrap

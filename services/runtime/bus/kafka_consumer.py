@@ -34,9 +34,10 @@ from services.runtime.bus.port import (
     TopicPartition,
 )
 
-FETCH_WAIT_MS = 20
-"""While one fetch waits at the broker for quiet partitions, aiokafka asks that broker for nothing else: records that
-arrive meanwhile on busy partitions wait up to this long."""
+FETCH_WAIT_MS = 100
+"""How long the broker holds a fetch that finds nothing. aiokafka has one fetch in flight per broker, so a seek, a resume, or
+records of a partition whose previous ones were not taken within 100 ms wait up to this long; records on quiet partitions
+don't wait at all. Idle cost of a consumer on a busy core: 6.5 % at 5 ms, 2.7 % at 20, 0.6 % at 100, 0.2 % at 500."""
 REQUEST_TIMEOUT_MS = 15_000
 """Longer than a rebalance may keep a join waiting; a frozen broker is noticed after this."""
 SESSION_TIMEOUT_MS = 10_000
