@@ -1,0 +1,179 @@
+"""Runs one job and writes down how it ended. Started by path with a bare interpreter, so it imports the standard library only.
+
+Owns: the job's process from before its first instruction until nothing of it is left. It outlives the executor, which is why
+it exists: whoever adopts the job later reads `exit.json`. Files in its folder, each written in one step:
+`spec.json` (in), `claim` (whoever creates it owns the attempt: this runner, or an executor that gave it up), `job.json`
+(the job's process), `exit.json` (how it ended). Refuses: everything else. Read next: `drivers/process.py`.
+"""
+
+import contextlib
+import errno
+import json
+import os
+import signal
+import sys
+import time
+
+PR_SET_CHILD_SUBREAPER = 36
+LEFTOVER_ROUNDS_MAX = 1_000
+"""Killing what escaped into sessions of its own: each round kills every child there is; forks faster than that are lost."""
+RESET_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGPIPE, signal.SIGXFSZ)
+
+
+def main(folder: str, notify_fd: int) -> None:
+    with open(os.path.join(folder, "spec.json"), "rb") as file:  # noqa: PTH123, PTH118 - pathlib doubles the start-up time
+        spec = json.load(file)
+    os.set_inheritable(notify_fd, False)
+    for ignored in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(ignored, signal.SIG_IGN)
+    if not claim(folder, {"pid": os.getpid(), "ticks": start_ticks()}):
+        return
+    child, error = spawn(spec)
+    if error is not None:
+        write(folder, "exit.json", {"errno": error[1], "stage": error[0], "wall_ms": wall_ms()})
+    else:
+        write(folder, "job.json", {"pid": child, "ticks": start_ticks(child), "wall_ms": wall_ms()})
+    told(notify_fd)
+    if error is None:
+        adopt_orphans()
+        write(folder, "exit.json", watch(child), durable=True)
+
+
+def adopt_orphans() -> None:
+    """What the job leaves behind becomes a child of ours. Not before the job began: the import costs as much as its start."""
+    import ctypes
+
+    ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def claim(folder: str, content: dict) -> bool:
+    """Create `claim` with its content in one step; False if it exists."""
+    fresh = f"{folder}/claim.{os.getpid()}"
+    with open(fresh, "w") as file:  # noqa: PTH123
+        json.dump(content, file)
+    try:
+        os.link(fresh, f"{folder}/claim")
+    except FileExistsError:
+        return False
+    finally:
+        os.unlink(fresh)  # noqa: PTH108
+    return True
+
+
+def spawn(spec: dict) -> tuple[int, "tuple[str, int] | None"]:
+    """(pid, None) of the running job, or (0, (stage, errno)) if it could not be started."""
+    read_fd, write_fd = os.pipe()
+    try:
+        log_fd = os.open(spec["log"], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    except OSError as error:
+        return 0, ("log", error.errno or errno.EIO)
+    try:
+        child = os.fork()
+    except OSError as error:
+        return 0, ("fork", error.errno or errno.EAGAIN)
+    if child == 0:
+        become(spec, log_fd, write_fd)
+    os.close(write_fd)
+    os.close(log_fd)
+    failure = os.read(read_fd, 64)
+    os.close(read_fd)
+    if not failure:
+        return child, None
+    os.waitpid(child, 0)
+    stage, _, number = failure.decode().partition(" ")
+    return 0, (stage, int(number))
+
+
+def become(spec: dict, log_fd: int, write_fd: int) -> None:
+    """In the child: a session of its own, its files, its folder, its command. Never returns."""
+    stage = "setup"
+    try:
+        os.setsid()
+        null_fd = os.open(os.devnull, os.O_RDONLY)
+        os.dup2(null_fd, 0)
+        os.dup2(log_fd, 1)
+        os.dup2(log_fd, 2)
+        for number in RESET_SIGNALS:
+            signal.signal(number, signal.SIG_DFL)
+        stage = "directory"
+        os.chdir(spec["directory"])
+        stage = "exec"
+        os.execvpe(spec["command"][0], spec["command"], spec["environment"])  # noqa: S606
+    except Exception as error:
+        # Also what isn't an OSError, for example a NUL in an argument: it must not look like a job that began.
+        os.write(write_fd, f"{stage} {getattr(error, 'errno', None) or errno.EINVAL}".encode())
+    finally:
+        os._exit(127)
+
+
+def watch(child: int) -> dict:
+    """Wait for the job's end, end whatever it left behind, and say how it ended."""
+    while True:
+        seen = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOWAIT)
+        if seen is not None and seen.si_pid == child:
+            break
+        if seen is not None:
+            os.waitpid(seen.si_pid, 0)
+    ended_ms = wall_ms()
+    # Not yet reaped, so its pid can't name another group.
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(child, signal.SIGKILL)
+    _, status = os.waitpid(child, 0)
+    end_leftovers()
+    code = os.waitstatus_to_exitcode(status)
+    return {"wall_ms": ended_ms, "signal": -code} if code < 0 else {"wall_ms": ended_ms, "code": code}
+
+
+def end_leftovers() -> None:
+    """Kill and reap every process that the job left to us."""
+    for _ in range(LEFTOVER_ROUNDS_MAX):
+        for child in children():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(child, signal.SIGKILL)
+        try:
+            os.waitpid(-1, 0)
+        except ChildProcessError:
+            return
+
+
+def children() -> list:
+    try:
+        with open(f"/proc/self/task/{os.getpid()}/children") as file:  # noqa: PTH123
+            return [int(pid) for pid in file.read().split()]
+    except OSError:
+        return []
+
+
+def write(folder: str, name: str, content: dict, durable: bool = False) -> None:
+    """All of it or nothing; an exit must survive a power cut, a running job doesn't survive one anyway."""
+    fresh = f"{folder}/{name}.new"
+    with open(fresh, "w") as file:  # noqa: PTH123
+        json.dump(content, file)
+        file.flush()
+        if durable:
+            os.fsync(file.fileno())
+    os.replace(fresh, f"{folder}/{name}")  # noqa: PTH105
+
+
+def told(notify_fd: int) -> None:
+    """Wake the executor, if it still lives."""
+    try:
+        os.write(notify_fd, b"\n")
+        os.close(notify_fd)
+    except OSError:
+        pass
+
+
+def start_ticks(pid: "int | None" = None) -> int:
+    """When a process started, in clock ticks since boot: with its pid, its identity."""
+    with open(f"/proc/{pid or os.getpid()}/stat", "rb") as file:  # noqa: PTH123
+        return int(file.read().rpartition(b")")[2].split()[19])
+
+
+def wall_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGPIPE, signal.SIG_IGN)
+    main(sys.argv[1], int(sys.argv[2]))

@@ -1,0 +1,107 @@
+"""What is due, as a table: what runs here, what is placed, what has to be done."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from schemas.executions import StopCause
+from schemas.placements import Desired
+from services.executor.core.journal import Applied, Moved, NodeState, RunFacts
+from services.executor.core.lifecycle import Event
+from services.executor.core.reconcile import Refusal, RequestCheckpoint, Rescale, Start, Stop, Withdraw, due, refusal
+from tests.unit.executor.executor_rig import SAVES, assignment, placed
+
+FACTS = RunFacts(started_ms=0)
+A = assignment("a", 0, 1)
+SAVER = assignment("a", 0, 1, checkpoint=SAVES)
+APP = assignment("app", 0, 1, application=True)
+
+
+def running(*assignments) -> NodeState:
+    state = NodeState()
+    state.fold(Applied(epoch=1, sequence=1))
+    for each in assignments:
+        key = f"{each.job_id}/{each.attempt}"
+        state.fold(Moved(key=key, event=Event.START, assignment=each, sequence=1))
+        state.fold(Moved(key=key, event=Event.STARTED, facts=FACTS))
+    return state
+
+
+def stop(run, cause=StopCause.DRAIN):
+    return msgspec.structs.replace(run, desired=Desired.STOP, stop_cause=cause)
+
+
+def changed(run, **fields):
+    return msgspec.structs.replace(run, **fields)
+
+
+@pytest.mark.parametrize(
+    ("here", "wanted", "actions"),
+    [
+        ([], [A], [Start(A)]),
+        ([A], [A], []),
+        ([A], [], [Stop("a/1", StopCause.FENCED, save_first=False)]),
+        ([SAVER], [], [Stop("a/1", StopCause.FENCED, save_first=False)]),
+        ([SAVER], [stop(SAVER)], [Stop("a/1", StopCause.DRAIN, save_first=True)]),
+        ([SAVER], [stop(SAVER, StopCause.NODE_LOST)], [Stop("a/1", StopCause.NODE_LOST, save_first=False)]),
+        ([A], [stop(A, None)], [Stop("a/1", StopCause.CANCELLED, save_first=False)]),
+        ([], [stop(A)], [Withdraw(stop(A), StopCause.DRAIN)]),
+        ([SAVER], [changed(SAVER, checkpoint_request=3)], [RequestCheckpoint("a/1", 3)]),
+        ([A], [A, assignment("b", 1, 2)], []),
+        ([A], [A, assignment("b", 2)], [Start(assignment("b", 2))]),
+        ([A], [assignment("b", 1)], [Stop("a/1", StopCause.FENCED, save_first=False)]),
+        ([], [assignment("a", 0), assignment("b", 0)], [Start(assignment("a", 0))]),
+        ([APP], [changed(APP, gpus=[1, 2])], [Rescale("app/1", (1, 2))]),
+        ([APP], [changed(APP, gpus=[1, 0])], [Rescale("app/1", (1, 0))]),
+        ([A], [changed(A, gpus=[0, 1, 2])], []),
+        ([APP, assignment("b", 2)], [changed(APP, gpus=[0, 2, 3]), assignment("b", 2)], [Rescale("app/1", (0, 3))]),
+        (
+            [A],
+            [assignment("a", 4, attempt=2)],
+            [Stop("a/1", StopCause.FENCED, save_first=False)],
+        ),
+    ],
+)
+def test_what_is_due(here, wanted, actions):
+    assert due(running(*here), placed(2, *wanted)) == actions
+
+
+def test_nothing_is_due_twice_while_a_start_or_a_stop_is_under_way():
+    state = running(A)
+    state.fold(Moved(key="a/1", event=Event.STOP, cause=StopCause.DRAIN))
+    assert due(state, placed(2)) == []
+    assert due(state, placed(2, stop(A))) == []
+    starting = NodeState()
+    starting.fold(Moved(key="a/1", event=Event.START, assignment=A))
+    assert due(starting, placed(2, A)) == []
+
+
+@pytest.mark.parametrize("event", [Event.SUCCEEDED, Event.BROKE])
+def test_what_ended_is_not_started_again(event):
+    state = running(A)
+    state.fold(Moved(key="a/1", event=event))
+    assert due(state, placed(9, A)) == []
+    assert due(state, placed(9, stop(A))) == []
+
+
+def test_an_application_that_crashed_returns_with_a_newer_placement_only():
+    state = running(APP)
+    state.fold(Moved(key="app/1", event=Event.BROKE))
+    assert due(state, placed(1, APP)) == []
+    state.fold(Applied(epoch=1, sequence=2))
+    assert due(state, placed(2, APP)) == [Start(APP)]
+
+
+@pytest.mark.parametrize(
+    ("epoch", "sequence", "wanted"),
+    [
+        (1, 2, None),
+        (2, 0, None),
+        (1, 1, Refusal.REPEATED),
+        (1, 0, Refusal.OUTDATED),
+        (0, 9, Refusal.OUTDATED),
+    ],
+)
+def test_the_highest_epoch_then_sequence_counts(epoch, sequence, wanted):
+    assert refusal(running(), placed(sequence, epoch=epoch)) is wanted
