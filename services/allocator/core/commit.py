@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from schemas.decisions import Effect, Placed, Scaled, StopOrdered, Waits
 from schemas.executions import StopCause
 from schemas.records import Now
-from schemas.status import JobState
 from services.allocator.core.config import Policy
 from services.allocator.core.heuristic import plan_fast
 from services.allocator.core.layout import pools_of
@@ -15,8 +16,8 @@ from services.allocator.core.reasons import Reason
 from services.allocator.core.state import Job, State
 from services.allocator.core.waiting import blockers_of
 
-HOLDERS_JOBS_MAX = 64
-"""Holders are named for the first jobs of the queue only: naming them for thousands costs more than anyone reads."""
+HOLDERS_JOBS_MAX = 16
+"""Holders are named for so many jobs per decision: naming them for thousands costs more than anyone reads."""
 HOLDERS_MAX = 4
 
 
@@ -43,6 +44,17 @@ def _drained(state: State, node_id: str, now: Now) -> bool:
     return node is not None and node.draining and now.domain_ms >= node.drain_deadline_ms
 
 
+@dataclass(frozen=True, slots=True)
+class _Wait:
+    """A waiting job's row in the plan of the pool that would start it first; no plan: no pool has a node for it."""
+
+    reason: Reason
+    planned_ms: int | None
+    posed: Posed | None = None
+    plan: Plan | None = None
+    row: int = -1
+
+
 def plan_effects(
     state: State, memory_mib: dict[str, int], policy: Policy, now: Now
 ) -> tuple[list[Effect], list[Posed], list[Plan]]:
@@ -51,7 +63,7 @@ def plan_effects(
     posed_pools: list[Posed] = []
     plans: list[Plan] = []
     placed: set[str] = set()
-    waits: dict[str, Waits] = {}
+    waits: dict[str, _Wait] = {}
     for pool in pools_of(state):
         posed = pose(state, pool, memory_mib.get(pool, 0), policy, now, frozenset(placed))
         plan = plan_fast(posed.problem, policy.iterations, policy.seed)
@@ -59,16 +71,11 @@ def plan_effects(
         for effect in _starts(posed, plan, policy):
             placed.add(effect.job_id)
             effects.append(effect)
-        for wait in _waiting(posed, plan, policy, now):
-            known = waits.get(wait.job_id)
-            if known is None or (wait.planned_start_p50_ms or now.domain_ms * 2) < (
-                known.planned_start_p50_ms or now.domain_ms * 2
-            ):
-                waits[wait.job_id] = wait
+        _gather_waits(posed, plan, policy, now, waits)
         posed_pools.append(posed)
         plans.append(plan)
-    waits.update(_without_pool(state, {posed.pool for posed in posed_pools}))
-    effects.extend(_changed_waits(state, waits, placed, policy))
+    waits |= _without_pool(state, {posed.pool for posed in posed_pools})
+    effects.extend(_changed_waits(state, waits, placed, policy, now))
     return effects, posed_pools, plans
 
 
@@ -112,42 +119,64 @@ def _scalings(posed: Posed, plan: Plan) -> list[Scaled]:
     return [effect for _, effect in sorted(changed, key=lambda item: (item[0], item[1].app_id))]
 
 
-def _waiting(posed: Posed, plan: Plan, policy: Policy, now: Now) -> list[Waits]:
-    waits = []
-    order = sorted(
-        range(len(posed.queued)), key=lambda row: (-int(posed.problem.job_priority[row]), posed.queued[row].arrival)
-    )
-    named = 0
-    for row in order:
-        reason = plan.reason_of(row)
-        if plan.start[row] == 0 or reason is Reason.NONE:
+def _gather_waits(posed: Posed, plan: Plan, policy: Policy, now: Now, waits: dict[str, _Wait]) -> None:
+    """Who waits in this pool; of several pools the one with the earliest planned start speaks."""
+    starts, reasons = plan.start.tolist(), plan.reason.tolist()
+    for row, job in enumerate(posed.queued):
+        if starts[row] == 0 or not reasons[row]:
             continue
-        job = posed.queued[row]
-        planned = now.domain_ms + int(plan.start[row]) * policy.step_ms if plan.start[row] > 0 else None
-        holders: list[str] = []
-        if named < HOLDERS_JOBS_MAX and job.state is JobState.QUEUED:
-            holders = [blocker.id for blocker in blockers_of(posed.problem, plan, row, HOLDERS_MAX)]
-            named += 1
-        late = None if planned is None else now.domain_ms + _pessimistic_step(posed, plan, row) * policy.step_ms
-        waits.append(
-            Waits(
-                job_id=job.job_id,
-                reason=reason.public_name,
-                holders=holders,
-                planned_start_p50_ms=planned,
-                planned_start_p90_ms=late,
-            )
-        )
-    return waits
+        planned = now.domain_ms + starts[row] * policy.step_ms if starts[row] > 0 else None
+        known = waits.get(job.job_id)
+        if known is None or (planned is not None and (known.planned_ms is None or planned < known.planned_ms)):
+            waits[job.job_id] = _Wait(Reason(reasons[row]), planned, posed, plan, row)
+    behind = _Wait(Reason.BEHIND_PRIORITY, None)
+    for job in posed.beyond:
+        waits.setdefault(job.job_id, behind)
 
 
-def _without_pool(state: State, pools: set[str]) -> dict[str, Waits]:
+def _without_pool(state: State, pools: set[str]) -> dict[str, _Wait]:
     """Queued jobs none of whose pools has a node yet: they wait for capacity, and say so."""
     return {
-        job.job_id: Waits(job_id=job.job_id, reason=Reason.NO_CAPACITY.public_name)
+        job.job_id: _Wait(Reason.NO_CAPACITY, None)
         for job in state.jobs.values()
         if not job.parts and not pools.intersection(job.pools)
     }
+
+
+def _changed_waits(state: State, waits: dict[str, _Wait], placed: set[str], policy: Policy, now: Now) -> list[Waits]:
+    """Only what changed: another reason, or a planned start that moved by at least a step. Bounded per decision.
+
+    Holders and the pessimistic start are worked out for these alone; they cost more than the plan itself.
+    """
+    changed = []
+    for job_id, wait in waits.items():
+        job = state.jobs[job_id]
+        if job_id in placed or (
+            wait.reason.public_name == job.reason
+            and not _moved(job.planned_start_p50_ms, wait.planned_ms, policy.step_ms)
+        ):
+            continue
+        changed.append(_waits(job_id, wait, len(changed) < HOLDERS_JOBS_MAX, policy, now))
+        if len(changed) == policy.waits_max:
+            break
+    return changed
+
+
+def _waits(job_id: str, wait: _Wait, name_holders: bool, policy: Policy, now: Now) -> Waits:
+    holders: list[str] = []
+    late: int | None = None
+    if wait.posed is not None and wait.plan is not None:
+        if name_holders:
+            holders = [blocker.id for blocker in blockers_of(wait.posed.problem, wait.plan, wait.row, HOLDERS_MAX)]
+        if wait.planned_ms is not None:
+            late = now.domain_ms + _pessimistic_step(wait.posed, wait.plan, wait.row) * policy.step_ms
+    return Waits(
+        job_id=job_id,
+        reason=wait.reason.public_name,
+        holders=holders,
+        planned_start_p50_ms=wait.planned_ms,
+        planned_start_p90_ms=late,
+    )
 
 
 def _pessimistic_step(posed: Posed, plan: Plan, row: int) -> int:
@@ -157,20 +186,6 @@ def _pessimistic_step(posed: Posed, plan: Plan, row: int) -> int:
     overlaps = (problem.running_first < first + gpus) & (problem.running_first + problem.running_gpus > first)
     latest = int(problem.running_hold[overlaps].max()) if overlaps.any() else 0
     return max(int(plan.start[row]), latest)
-
-
-def _changed_waits(state: State, waits: dict[str, Waits], placed: set[str], policy: Policy) -> list[Waits]:
-    """Only what changed: another reason, or a planned start that moved by at least a step. Bounded per decision."""
-    changed = []
-    for job_id, wait in waits.items():
-        if job_id in placed:
-            continue
-        job = state.jobs[job_id]
-        if wait.reason != job.reason or _moved(job.planned_start_p50_ms, wait.planned_start_p50_ms, policy.step_ms):
-            changed.append(wait)
-            if len(changed) == policy.waits_max:
-                break
-    return changed
 
 
 def _moved(before_ms: int | None, after_ms: int | None, step_ms: int) -> bool:

@@ -29,27 +29,38 @@ from services.allocator.core.reasons import Reason
 from services.allocator.core.state import PARTS_ALIVE, App, Job, State
 from services.allocator.core.topology import size_class
 
+PLANNED_JOBS_PER_GPU = 8
+PLANNED_JOBS_MIN = 256
+"""A pool plans so many queued jobs at once, the best by aged priority and arrival: more than its window could ever hold.
+The others wait behind them and say so; they are looked at again with every decision."""
 OVERDUE_STRETCH = 0.25
 """A job past its P90 is expected to need this share of its elapsed time more, never "any moment now"."""
 
 
 @dataclass(frozen=True, slots=True)
 class Posed:
-    """The problem with what its rows stand for: queued jobs and applications in row order."""
+    """The problem with what its rows stand for: queued jobs and applications in row order; `beyond`: queued, not planned."""
 
     pool: str
     layout: Layout
     problem: Problem
     queued: tuple[Job, ...]
+    beyond: tuple[Job, ...]
     apps: tuple[App, ...]
 
 
 def pose(state: State, pool: str, memory_mib: int, policy: Policy, now: Now, placed_elsewhere: frozenset[str]) -> Posed:
     """The problem of `pool` now. Jobs in `placed_elsewhere` already got a block in another pool of this decision."""
     layout = layout_of(state, pool)
-    queued = tuple(
-        job for job in state.jobs.values() if not job.parts and pool in job.pools and job.job_id not in placed_elsewhere
-    )
+    waiting = [
+        job
+        for job in state.jobs.values()
+        if not job.parts and pool in job.pools and job.job_id not in placed_elsewhere
+    ]
+    planned_max = max(PLANNED_JOBS_MIN, PLANNED_JOBS_PER_GPU * layout.gpus)
+    if len(waiting) > planned_max:
+        waiting.sort(key=lambda job: (-aged_priority(job, policy, now.domain_ms), job.arrival))
+    queued, beyond = tuple(waiting[:planned_max]), tuple(waiting[planned_max:])
     apps = tuple(app for app in state.apps.values() if app.pool == pool)
     problem = build_problem(
         steps=policy.steps,
@@ -62,7 +73,7 @@ def pose(state: State, pool: str, memory_mib: int, policy: Policy, now: Now, pla
         penalty_ratio=policy.penalty_ratio,
         decay_end=policy.decay_end,
     )
-    return Posed(pool=pool, layout=layout, problem=problem, queued=queued, apps=apps)
+    return Posed(pool=pool, layout=layout, problem=problem, queued=queued, beyond=beyond, apps=apps)
 
 
 def aged_priority(job: Job, policy: Policy, now_ms: int) -> int:
