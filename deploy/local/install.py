@@ -123,7 +123,16 @@ def install(root: Path) -> None:
 
 def _pip(python: Path, arguments: list[str], root: Path, log: Path, total: int) -> None:
     """Run one `pip install`, counting packages aloud, everything else into the log."""
-    command = [str(python), "-m", "pip", "install", "--disable-pip-version-check", "--no-input", "--progress-bar", "off"]
+    command = [
+        str(python),
+        "-m",
+        "pip",
+        "install",
+        "--disable-pip-version-check",
+        "--no-input",
+        "--progress-bar",
+        "off",
+    ]
     environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
     tail: deque[str] = deque(maxlen=TAIL_LINES)
     found = 0
@@ -131,7 +140,12 @@ def _pip(python: Path, arguments: list[str], root: Path, log: Path, total: int) 
     with (
         log.open("a") as copy,
         subprocess.Popen(
-            [*command, *arguments], cwd=root, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+            [*command, *arguments],
+            cwd=root,
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
         ) as pip,
     ):
         assert pip.stdout is not None
