@@ -25,7 +25,7 @@ def parse_duration_s(text: str) -> float:
 
 
 def duration_text(seconds: float) -> str:
-    """Two units at most: `45 s`, `12 min`, `3 h 05 min`, `2 d 4 h`."""
+    """Two units at most: `45 s`, `12 min`, `3 h 05 min`, `2 d 4 h`, `7 d`."""
     if seconds < 0:
         return "-" + duration_text(-seconds)
     if seconds < 1:
@@ -36,10 +36,10 @@ def duration_text(seconds: float) -> str:
     if whole < 2 * 3_600:
         return f"{round(whole / 60)} min"
     if whole < 2 * 86_400:
-        minutes = round(whole / 60)
-        return f"{minutes // 60} h {minutes % 60:02d} min"
-    hours = round(whole / 3_600)
-    return f"{hours // 24} d {hours % 24} h"
+        hours, minutes = divmod(round(whole / 60), 60)
+        return f"{hours} h {minutes:02d} min" if minutes else f"{hours} h"
+    days, hours = divmod(round(whole / 3_600), 24)
+    return f"{days} d {hours} h" if hours else f"{days} d"
 
 
 def moment_text(time_ms: int, now_ms: int, zone: tzinfo = UTC) -> str:

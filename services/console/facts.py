@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from schemas.codec import DecodeError, Envelope, decode_record
-from schemas.decisions import DecisionMade, Placed
+from schemas.commands import DrainNode, UndrainNode
 from schemas.forecasts import DurationForecast, SizeForecast
 from schemas.jobs import (
     ApplicationAccepted,
@@ -25,7 +25,7 @@ from schemas.records import Record
 from schemas.status import FINAL_STATES, JobState, JobStatusChanged
 from services.console.read import newest_per_key
 
-FACT_TOPICS = ("jobs", "job-status", "placements", "node-states")
+FACT_TOPICS = ("jobs", "job-status", "placements", "node-states", "commands")
 """What `jobs`, `why` and `grid` read."""
 ACCEPTED = "accepted"
 """Shown for a job that intake let in and no decision has named yet."""
@@ -93,6 +93,7 @@ class World:
     placements: dict[str, NodePlaced] = field(default_factory=dict)
     nodes: dict[str, NodeStateChanged] = field(default_factory=dict)
     node_partition: dict[str, int] = field(default_factory=dict)
+    draining: dict[str, DrainNode] = field(default_factory=dict)
     unreadable: int = 0
     complete: bool = True
 
@@ -154,6 +155,12 @@ def world_of(records: Mapping[str, Sequence[Record]], *, complete: bool = True) 
         if envelope is not None and isinstance(envelope.event, NodeStateChanged):
             world.nodes[node] = envelope.event
             world.node_partition[node] = record.partition
+    for record in records.get("commands", ()):
+        envelope = _counted(world, record)
+        if envelope is not None and isinstance(envelope.event, DrainNode):
+            world.draining[envelope.event.node] = envelope.event
+        elif envelope is not None and isinstance(envelope.event, UndrainNode):
+            world.draining.pop(envelope.event.node, None)
     for job_id, record in newest_per_key(records.get("forecasts", ())).items():
         if job_id in world.jobs:
             envelope = _counted(world, record)
@@ -201,11 +208,6 @@ def _fold_job(world: World, record: Record) -> None:
             priority=event.priority if event.priority is not None else view.priority,
             time_limit_s=event.time_limit_s if event.time_limit_s is not None else view.time_limit_s,
         )
-
-
-def placed_effects(decision: DecisionMade) -> dict[str, Placed]:
-    """Job → block, of one decision."""
-    return {effect.job_id: effect for effect in decision.effects if isinstance(effect, Placed)}
 
 
 def state_named(text: str) -> str:

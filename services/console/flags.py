@@ -14,10 +14,12 @@ NodeId = Annotated[
 Pool = Annotated[str | None, typer.Option("--pool", help="Only this pool.")]
 
 
-def duration(text: str) -> float:
-    """Parser of duration options. Raises BadParameter (exit code 2)."""
+def duration(text: str | float) -> float:
+    """Parser of duration options; typer hands defaults through it, too. Raises BadParameter (exit code 2)."""
     from services.console.durations import parse_duration_s
 
+    if not isinstance(text, str):
+        return float(text)
     try:
         return parse_duration_s(text)
     except ValueError as error:

@@ -149,5 +149,7 @@ def show_explanation(session: Session, explanation: Explanation, *, as_json: boo
     session.print(explanation.sentence)
     for line in explanation.lines:
         session.print(f"  {line}")
+    if explanation.would_help:
+        session.print("What would help:")
     for line in explanation.would_help:
-        session.print(f"  What would help: {line}")
+        session.print(f"  - {line}")

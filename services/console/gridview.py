@@ -78,7 +78,8 @@ def grid_of_world(world: World, pool: str | None, *, now_ms: int, step_s: int, s
                 lasting[node, gpu] = (one.job_id, one.application, max(1, min(left, steps)))
     rows = []
     for state in world.pool_nodes(pool):
-        down, held = state.health is Health.LOST, state.health is Health.SUSPECT
+        down = state.health is Health.LOST
+        held = state.health is Health.SUSPECT or state.node in world.draining
         for card in sorted(state.gpus, key=lambda one: one.index):
             cells: list[Cell | None] = [None] * steps
             if (state.node, card.index) in lasting:

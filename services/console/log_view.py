@@ -73,7 +73,7 @@ async def load_decisions(
 
 def decision_row(one: LogRecord) -> dict[str, Any]:
     """What `decisions --json` has of one record."""
-    row: dict[str, Any] = msgspec.to_builtins(one.decision)
+    row: dict[str, Any] = msgspec.json.decode(encode_payload(one.decision))
     return {"offset": one.offset, "accepted": one.accepted, **row}
 
 

@@ -120,7 +120,8 @@ def _explain_queued(view: JobView, status: JobStatusChanged, world: World, now_m
     why = REASON_SENTENCES[reason] if reason is not None else code_sentence(status.reason) or status.detail
     if reason is Reason.NONE or not why:
         why = "It is about to start."
-    parts = [f"{view.job_id} waits: {_lowered(why)}"]
+    code = f" ({status.reason})" if status.reason else ""
+    parts = [f"{view.job_id} waits{code}: {_ended(_lowered(why))}"]
     if status.position is not None:
         parts.append(f"Position {status.position} in the queue.")
     parts.append(_planned_start(status, now_ms))
@@ -136,7 +137,7 @@ def _explain_queued(view: JobView, status: JobStatusChanged, world: World, now_m
         lines.append(shape_sentence(shape, sizes))
         cause = shape.cause(sizes) if cause is None or shape.cause(sizes) is Cause.FRAGMENTATION else cause
     if status.submitted_ms is not None:
-        lines.append(f"Waiting since {duration_text((now_ms - status.submitted_ms) / 1000)}.")
+        lines.append(f"Submitted {from_now_text(status.submitted_ms, now_ms)}.")
     return Explanation(
         view.job_id,
         view.state,
@@ -178,8 +179,8 @@ def _explain_placed(view: JobView, status: JobStatusChanged, world: World, now_m
             f"{view.job_id} is being stopped on {where}{_because(_stop_cause(view.job_id, world) or status.reason)}."
         )
     else:
-        since = f" since {duration_text((now_ms - status.started_ms) / 1000)}" if status.started_ms is not None else ""
-        sentence = f"{view.job_id} runs{since} on {where}."
+        since = f" for {duration_text((now_ms - status.started_ms) / 1000)}" if status.started_ms is not None else ""
+        sentence = f"{view.job_id} has run{since} on {where}."
         if status.attempt > 1:
             lines.append(f"This {kind} is in its attempt number {status.attempt}.")
         size, end_ms = view.run_forecast(), view.expected_end_ms()

@@ -123,7 +123,7 @@ def pool_shape(world: World, pool: str | None = None) -> PoolShape:
     held = world.holder_of()
     shapes = []
     for node in world.pool_nodes(pool):
-        usable = node.health in (Health.USABLE, Health.DEGRADED)
+        usable = node.health in (Health.USABLE, Health.DEGRADED) and node.node not in world.draining
         gpus = sorted(gpu.index for gpu in node.gpus)
         free = tuple(
             gpu.index

@@ -141,7 +141,7 @@ def nodes_table(world: World) -> Table:
         table.add_row(
             node.node,
             node.pool,
-            Text(node.health.value, style=HEALTH_STYLES[node.health]),
+            Text(node.health.value + (", draining" if row["draining"] else ""), style=HEALTH_STYLES[node.health]),
             str(row["gpus"]),
             str(len(row["free"])),
             "" if row["utilization_pct"] is None else f"{row['utilization_pct']:.0f}",
@@ -165,6 +165,7 @@ def node_rows(world: World) -> list[dict[str, Any]]:
                 "cluster": node.cluster,
                 "pool": node.pool,
                 "health": node.health.value,
+                "draining": node.node in world.draining,
                 "gpus": len(node.gpus),
                 "unhealthy": [gpu.index for gpu in node.gpus if not gpu.healthy],
                 "free": list(shapes[node.node].free),

@@ -58,9 +58,9 @@ class Span:
 
 def spans_of_records(records: Sequence[Record], job_id: str) -> list[Span]:
     """One span per record that is about the job: from the previous hop's record to this one. Times are the broker's."""
-    about = sorted(
-        (record for record in records if _is_about(record, job_id)), key=lambda one: (one.timestamp_ms, one.topic)
-    )
+    rank = {topic: number for number, topic in enumerate(_HOPS)}
+    about = [record for record in records if _is_about(record, job_id)]
+    about.sort(key=lambda one: (one.timestamp_ms, rank.get(one.topic, len(rank)), one.partition, one.offset))
     spans: list[Span] = []
     for number, record in enumerate(about):
         service, meaning = _HOPS.get(record.topic, ("", "record"))

@@ -1,0 +1,63 @@
+"""Shortage or fragmentation: the counts a person would make by hand."""
+
+from __future__ import annotations
+
+import pytest
+
+from schemas.nodes import Health
+from services.console.facts import World
+from services.console.shape import Cause, NodeShape, PoolShape, pool_shape, shape_sentence
+from tests import build
+
+
+def shape(*free_per_node: tuple[int, ...], gpus: int = 8) -> PoolShape:
+    return PoolShape("h100", tuple(NodeShape(f"n{i}", gpus, free, True) for i, free in enumerate(free_per_node)))
+
+
+def test_the_missions_example_has_twenty_free_gpus_and_one_whole_node() -> None:
+    """Free 2, 3, 8, 7 on four 8-GPU nodes: 20 cards, schedulability 1."""
+    pool = shape((0, 1), (0, 1, 2), tuple(range(8)), tuple(range(7)))
+    assert (pool.free, pool.schedulability) == (20, 1)
+    assert pool.largest_block() == 8
+    assert pool.cause([16]) is Cause.FRAGMENTATION
+    assert pool.cause([8]) is Cause.NEITHER
+    assert pool.cause([32]) is Cause.SHORTAGE
+    assert pool.cause([64]) is Cause.IMPOSSIBLE
+
+
+def test_a_block_over_nodes_needs_whole_neighbours() -> None:
+    whole = tuple(range(8))
+    assert shape(whole, whole, ()).fits(16)
+    assert not shape(whole, (), whole).fits(16)
+    assert not shape((4, 5, 6, 7), (0, 1, 2, 3)).fits(8)
+
+
+def test_one_free_gpu_on_every_node_is_fragmentation() -> None:
+    pool = shape((0,), (3,), (7,), (1,))
+    assert pool.cause([4]) is Cause.FRAGMENTATION
+    assert "fragmentation, not a shortage" in shape_sentence(pool, [4])
+
+
+@pytest.mark.parametrize(
+    ("sizes", "words"),
+    [([2], "neither shortage nor"), ([4], "a shortage, not fragmentation"), ([128], "can never form a block of 128")],
+)
+def test_the_sentence_says_which(sizes: list[int], words: str) -> None:
+    assert words in shape_sentence(shape((0, 1), ()), sizes)
+
+
+def test_lost_draining_and_broken_gpus_are_not_free() -> None:
+    world = World()
+    for state in (
+        build.node("n00", order=0, unhealthy=(7,)),
+        build.node("n01", order=1, health=Health.LOST),
+        build.node("n02", order=2, health=Health.SUSPECT),
+    ):
+        world.nodes[state.node] = state
+    pool = pool_shape(world, "h100")
+    assert (pool.free, pool.usable, pool.gpus) == (7, 8, 24)
+    assert pool.nodes[0].largest_run == 7
+
+
+def test_an_empty_pool_says_that_nothing_is_known() -> None:
+    assert "has reported yet" in shape_sentence(pool_shape(World(), "h100"), [1])
