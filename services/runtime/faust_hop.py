@@ -25,11 +25,12 @@ from faust.app.base import BootStrategy
 from yarl import URL
 
 from services.runtime.bus.kafka import KafkaBus
-from services.runtime.bus.port import Message, OffsetGoneError, Record, check_sizes
+from services.runtime.bus.port import Message, OffsetGoneError, Record, TopicPartition, check_sizes
 from services.runtime.clock import Clock
 from services.runtime.faust_transport import GpugridTransport
 from services.runtime.handler import TICK_PERIOD_S, Handler, Now
-from services.runtime.hop import DeadLetter, Handle, Rebuilder, handled
+from services.runtime.hop import DeadLetter, Handle, Observe, Rebuilder, handled
+from services.runtime.process import EXIT_FAILED
 
 BATCH_RECORDS_MAX = 200
 """Records handled before their answers are sent: bounds what is repeated after a crash and the pause between heartbeats."""
@@ -40,12 +41,8 @@ COMMIT_INTERVAL_S = 0.5
 SWITCH_INTERVAL_S = 0.0005
 """faust consumes in a second thread. With Python's 5 ms between forced switches every socket write of one thread could wait
 5 ms for the other: measured 58 ms against 16 ms per hop at 300/s on busy cores."""
-EXIT_FAILED = 70
-"""Exit code after an unexpected error (EX_SOFTWARE): the supervisor starts the process again, Kafka repeats the records."""
 
 log = logging.getLogger(__name__)
-
-Observe = Callable[[Sequence[Record], Now], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,6 +194,16 @@ class FaustHop:
             await send(message.topic, message.key, message.value, message.partition, None, list(message.headers))
             for message in messages
         ]
+
+    @property
+    def ready(self) -> bool:
+        """Whether partitions are assigned and the state is rebuilt."""
+        return self._rebuilt.is_set() and self.app.started and not self.app.rebalancing
+
+    def lag(self) -> dict[TopicPartition, int]:
+        """Records of the assigned partitions not yet handled, as far as faust knows."""
+        ends, read = self.app.monitor.tp_end_offsets, self.app.monitor.tp_read_offsets
+        return {(part.topic, part.partition): max(0, end - read.get(part, end - 1) - 1) for part, end in ends.items()}
 
     async def _tick_until(self, stop: asyncio.Event) -> None:
         try:

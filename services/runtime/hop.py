@@ -35,6 +35,8 @@ RESEND_BACKOFF_S = (0.05, 0.1, 0.2, 0.5, 1.0, 2.0)
 
 DeadLetter = Callable[[Record, Exception, Now], Message]
 Handle = Callable[[Handler, Record, Now], list[Message]]
+Observe = Callable[[Sequence[Record], Now], None]
+"""Called after the answers of a batch are acknowledged; `metrics.Metrics.observe_batch` is one."""
 
 
 class StopSignal(Protocol):
@@ -109,6 +111,7 @@ class Hop:
         instance_id: str | None = None,
         dead_letter: DeadLetter | None = None,
         handle: Handle = handled,
+        observe: Observe | None = None,
         batch_records_max: int = BATCH_RECORDS_MAX,
         poll_timeout_s: float = POLL_TIMEOUT_S,
         tick_period_s: float = TICK_PERIOD_S,
@@ -119,6 +122,7 @@ class Hop:
         self._client_id = client_id
         self._dead_letter = dead_letter
         self._handle = handle
+        self._observe = observe
         self._batch_records_max = batch_records_max
         self._poll_timeout_s = poll_timeout_s
         self._tick_period_s = tick_period_s
@@ -151,6 +155,8 @@ class Hop:
             records = await self.consumer.poll(max_records=self._batch_records_max, timeout_s=wait_s)
             if records:
                 await self._publish(self._outputs(records))
+                if self._observe is not None:
+                    self._observe(records, self._now())
                 await self._commit(records)
             if self._clock.wall_s() >= tick_at_s:
                 await self._publish(self._handler.tick(self._now()))

@@ -14,7 +14,7 @@ import pytest
 
 from schemas.records import Message, Record
 from services.runtime.bus.kafka import KafkaBus
-from services.runtime.faust_hop import EXIT_FAILED
+from services.runtime.process import EXIT_FAILED
 from tests.contract.kafka_topics import create_topics, delete_records
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(180)]

@@ -1,0 +1,59 @@
+"""Structured log lines: one JSON object per line on stderr, with the trace and the job where the caller names them.
+
+    log.info("refused", extra={"job_id": job_id, "trace_id": trace_id, "reason": "unknown-pool"})
+
+Owns: the line's form and the root logger's set-up. Refuses to be configured twice. Read next: `process.py`.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from datetime import UTC, datetime
+from typing import Any, TextIO
+
+import msgspec
+
+FIELDS = ("trace_id", "span_id", "job_id", "node_id", "cluster", "topic", "partition", "offset", "reason", "sequence")
+"""What `extra` may carry into the line."""
+QUIET_LOGGERS = ("aiokafka", "faust", "mode", "aiohttp.access", "asyncio")
+"""Libraries that log each reconnection several times a second; their warnings still show."""
+
+_ENCODE = msgspec.json.Encoder(enc_hook=str).encode
+
+
+class JsonLines(logging.Formatter):
+    """Formats a record as one JSON object."""
+
+    def __init__(self, service: str, instance_id: str) -> None:
+        super().__init__()
+        self._service = service
+        self._instance_id = instance_id
+
+    def format(self, record: logging.LogRecord) -> str:
+        line: dict[str, Any] = {
+            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
+            "level": record.levelname.lower(),
+            "service": self._service,
+            "instance_id": self._instance_id,
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        for name in FIELDS:
+            value = record.__dict__.get(name)
+            if value is not None:
+                line[name] = value
+        if record.exc_info:
+            line["exception"] = self.formatException(record.exc_info)
+        return _ENCODE(line).decode()
+
+
+def set_up_logs(service: str, instance_id: str, level: str, stream: TextIO | None = None) -> None:
+    """Send everything at `level` and above to stderr (or `stream`) as JSON lines."""
+    handler = logging.StreamHandler(stream or sys.stderr)
+    handler.setFormatter(JsonLines(service, instance_id))
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(level.upper())
+    for name in QUIET_LOGGERS:
+        logging.getLogger(name).setLevel(max(logging.WARNING, root.level))
