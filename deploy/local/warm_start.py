@@ -40,10 +40,11 @@ def record(wait_s: float = RECORD_WAIT_S) -> bool:
                 logging.CRITICAL
             )  # a new group's first error is part of the exercise
             asyncio.run(_exercise(broker.address))
+            broker.stop(wait_s)  # an orderly end, in which Java writes what it recorded
         except (BrokerFailedError, OSError):
             return False
         finally:
-            broker.stop(wait_s)
+            broker.kill()  # nothing left to kill unless something failed or interrupted us
         if not recorded.exists():
             return False
         recorded.replace(target)
