@@ -48,6 +48,7 @@ class ClusterOwner:
         self._client_id = client_id
         self._slot = SLOTS[0]
         self._since_snapshot = 0
+        self.decide_s = 0.0
         self.partition = catalog.partition_of(cluster)
         self.producer = producer
         self.next_offset = 0
@@ -75,7 +76,9 @@ class ClusterOwner:
 
         Raises LostOwnershipError or SendUnknownError: the state is then unknown, and the caller takes over again or stops.
         """
+        begun_s = self._clock.wall_s()
         decided = decide(self.state, inputs, covered, self._now(), self._settings)
+        self.decide_s = self._clock.wall_s() - begun_s
         if not decided.record.effects and not covered:
             self._undo_empty(decided)
             return None

@@ -1,0 +1,99 @@
+"""Run the allocator: `python -m services.allocator`. All wiring is here; kernels are compiled before the group is joined."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from pathlib import Path
+
+from services.allocator.shell.warmup import use_kernel_cache, warm_up
+
+use_kernel_cache()  # numba reads its cache folder when it is imported, so this comes first
+
+from schemas.catalog import Catalog, read_catalog  # noqa: E402
+from services.allocator.core.config import Policy  # noqa: E402
+from services.allocator.core.decide import Settings  # noqa: E402
+from services.allocator.shell.loop import Allocator  # noqa: E402
+from services.allocator.shell.observe import DecisionObserver  # noqa: E402
+from services.allocator.shell.version import code_version  # noqa: E402
+from services.runtime.config import ConfigError, ServiceConfig, load  # noqa: E402
+from services.runtime.process import run_service  # noqa: E402
+from services.runtime.surroundings import surrounded  # noqa: E402
+
+SERVICE = "allocator"
+READY_POLL_S = 0.1
+
+
+class AllocatorConfig(ServiceConfig, frozen=True, kw_only=True):
+    """`GPUGRID_CATALOG` names the catalog; the rest is the planner's grid and budget (see core/config.py)."""
+
+    catalog: str
+    step_s: int = Policy().step_s
+    steps: int = Policy().steps
+    iterations: int = Policy().iterations
+    penalty_ratio: float = Policy().penalty_ratio
+    replan_s: int = Policy().replan_s
+
+
+def settings_of(config: AllocatorConfig, catalog: Catalog) -> dict[str, Settings]:
+    """Settings per cluster."""
+    policy = Policy(
+        step_s=config.step_s,
+        steps=config.steps,
+        iterations=config.iterations,
+        penalty_ratio=config.penalty_ratio,
+        replan_s=config.replan_s,
+    )
+    version = code_version()
+    return {
+        name: Settings(
+            policy=policy,
+            memory_mib={pool: facts.memory_mib for pool, facts in cluster.pools.items()},
+            code_version=version,
+            writer=f"{config.instance_id or SERVICE}-{os.getpid()}",
+        )
+        for name, cluster in catalog.clusters.items()
+    }
+
+
+def main() -> int:
+    """Read the configuration, then own clusters until told to stop."""
+    try:
+        config = load(AllocatorConfig, os.environ)
+        catalog = _catalog(config.catalog)
+    except ConfigError as error:
+        print(f"{SERVICE}: {error}", file=sys.stderr)
+        return 78
+
+    async def run(stop: asyncio.Event) -> None:
+        async with surrounded(SERVICE, config, os.environ) as around:
+            around.not_ready = "compiling kernels"
+            await asyncio.to_thread(warm_up)
+            settings = settings_of(config, catalog)
+            allocator = Allocator(
+                around.bus,
+                around.clock,
+                catalog,
+                settings.__getitem__,
+                instance_id=around.instance_id,
+                observe=DecisionObserver(around.tracing, around.metrics),
+            )
+            running = asyncio.create_task(allocator.run(stop))
+            while not running.done():
+                around.not_ready = None if allocator.owned else "waiting for clusters"
+                await asyncio.wait([running], timeout=READY_POLL_S)
+            await running
+
+    return run_service(SERVICE, run, instance_id=config.instance_id, log_level=config.log_level)
+
+
+def _catalog(path: str) -> Catalog:
+    try:
+        return read_catalog(Path(path).read_bytes())
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"GPUGRID_CATALOG is {path!r}, which can't be used: {error}") from None
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
