@@ -106,8 +106,8 @@ def _options(
         ),
     ] = None,
     name: Annotated[
-        str, typer.Option("--stack", envvar="GPUGRID_STACK", help="Which local stack, if several run.")
-    ] = "default",
+        str | None, typer.Option("--stack", envvar="GPUGRID_STACK", help="Which local stack, if several run.")
+    ] = None,
     version: Annotated[
         bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version and exit.")
     ] = False,

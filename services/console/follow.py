@@ -13,14 +13,10 @@ from services.console import queries, submission
 from services.console.durations import moment_text
 from services.console.errors import ConsoleError
 from services.console.facts import JobView, readable
+from services.console.publishing import new_traceparent, publishing_spans
 from services.console.read import watch_topic
 from services.console.sentences import Explanation, explain
 from services.console.session import Session
-
-
-def new_traceparent() -> str:
-    """A fresh, sampled W3C trace context: the trace of a job begins where it is published."""
-    return f"00-{secrets.token_hex(16)}-{secrets.token_hex(8)}-01"
 
 
 def submit(
@@ -44,15 +40,20 @@ def submit(
 async def send_new(session: Session, events: Sequence[JobSubmitted | ApplicationRegistered]) -> list[dict[str, Any]]:
     """Publish submissions, each with its own trace. Sent again under the same id they change nothing."""
     sent, messages = [], []
+    spans = publishing_spans(session)
     for event in events:
-        traceparent, key = new_traceparent(), submission.key_of(event)
+        key = submission.key_of(event)
+        traceparent = spans.begin(key)
         time_ms = event.submitted_ms if isinstance(event, JobSubmitted) else event.registered_ms
         event_id = f"{key}/submitted" if isinstance(event, JobSubmitted) else f"{key}/registered/{time_ms}"
         messages.append(
             submission.message_of(event, key=key, event_id=event_id, time_ms=time_ms, traceparent=traceparent)
         )
         sent.append({"id": key, "trace_id": submission.trace_id_of(traceparent), "traceparent": traceparent})
-    await session.publish(messages)
+    try:
+        await session.publish(messages)
+    finally:
+        spans.end()
     return sent
 
 

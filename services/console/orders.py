@@ -9,7 +9,7 @@ from schemas.commands import DrainNode, UndrainNode
 from schemas.messages import message
 from services.console import queries, submission
 from services.console.errors import ConsoleError
-from services.console.follow import new_traceparent
+from services.console.publishing import new_traceparent
 from services.console.session import Session
 
 

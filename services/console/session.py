@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from services.console.errors import ConsoleError
+from services.console.errors import ConsoleError, UsageError
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -39,17 +39,18 @@ class Session:
     """One command's surroundings. `make_bus` and `make_clock` are replaced in tests."""
 
     bootstrap: str | None = None
-    stack_name: str = "default"
+    stack_name: str | None = None
     make_bus: Callable[[str], Bus] | None = None
     make_clock: Callable[[], Clock] | None = None
     run_root: Path | None = None
     _stack: Stack | None = field(default=None, repr=False)
+    _reached: str = field(default="", repr=False)
 
     # --- surroundings
 
     def stack(self) -> Stack | None:
         """The stack that runs under this name, from its state file, or None."""
-        if self._stack is None:
+        if self._stack is None and self.make_bus is None:
             from services.console.stack import read_stack
 
             self._stack = read_stack(self.run_root, self.stack_name)
@@ -59,9 +60,6 @@ class Session:
         """host:port of the broker. ConsoleError says how to get one."""
         if self.bootstrap:
             return self.bootstrap
-        from_environment = os.environ.get("GPUGRID_BOOTSTRAP")
-        if from_environment:
-            return from_environment
         stack = self.stack()
         if stack is not None and stack.bootstrap:
             return stack.bootstrap
@@ -70,9 +68,12 @@ class Session:
         )
 
     def bus(self) -> Bus:
-        address = self.bootstrap or "" if self.make_bus is not None else self.address()
         if self.make_bus is not None:
-            return self.make_bus(address)
+            return self.make_bus(self.bootstrap or "")
+        address = self.address()
+        if self._reached != address:
+            require_answer(address)
+            self._reached = address
         from services.runtime.bus.kafka import KafkaBus
 
         return KafkaBus(address)
@@ -104,17 +105,20 @@ class Session:
                 return asyncio.run(work)
         except BusError as error:
             raise ConsoleError(f"{what} failed: {error}.") from None
-        except (ConnectionError, TimeoutError) as error:
-            raise ConsoleError(
-                f"The broker at {self.bootstrap or self.address()} does not answer ({error}); `gpugrid status` tells more."
-            ) from None
 
     async def publish(self, messages: list[Message]) -> None:
-        """Send and wait for the acknowledgements. The broker's answer is final: nothing is sent twice."""
+        """Send and wait for the acknowledgements. Nothing is sent twice: whether to repeat is the person's decision."""
+        from services.runtime.bus.port import SendUnknownError
+
         producer = self.bus().producer("gpugrid-console")
         await producer.start()
         try:
             await producer.send_all(messages)
+        except SendUnknownError as error:
+            raise ConsoleError(
+                f"The broker did not acknowledge ({error}), so it may or may not have it: look with `gpugrid jobs`, and"
+                " repeat under the same id, which is harmless."
+            ) from None
         finally:
             await producer.stop()
 
@@ -148,6 +152,24 @@ class Session:
         from rich.console import Console
 
         return Console(stderr=True).status(what)
+
+
+def require_answer(address: str) -> None:
+    """ConsoleError at once if nobody listens at any of the addresses: the bus itself would wait for a minute."""
+    import socket
+
+    failures = []
+    for one in address.split(","):
+        host, _, port = one.strip().rpartition(":")
+        if not host or not port.isdigit():
+            raise UsageError(f"{one!r} is no broker address; write HOST:PORT.")
+        try:
+            socket.create_connection((host, int(port)), CONNECT_WAIT_S).close()
+        except (OSError, OverflowError) as error:
+            failures.append(f"{one.strip()}: {getattr(error, 'strerror', None) or error}")
+        else:
+            return
+    raise ConsoleError(f"No broker answers ({'; '.join(failures)}); `gpugrid status` and `gpugrid doctor` tell more.")
 
 
 def note_incomplete(session: Session, complete: bool) -> None:

@@ -12,7 +12,8 @@ from services.console.facts import readable
 from services.console.read import read_topics
 from services.console.session import Session
 from services.console.submission import trace_id_of
-from services.console.waterfall import Span, spans_of_records
+from services.console.waterfall import spans_of_records
+from services.runtime.span_spool import FOLDER, SpanLine, read_spans
 
 TRACED_TOPICS = (
     "job-events",
@@ -32,7 +33,7 @@ class FoundTrace:
 
     trace_id: str
     source: str
-    spans: list[Span]
+    spans: list[SpanLine]
     complete: bool = True
 
 
@@ -47,11 +48,9 @@ async def load_trace(session: Session, job_id: str, *, from_records: bool) -> Fo
         raise queries.unknown_job(job_id, world)
     trace_id = _trace_id(keyed)
     if folder is not None and not from_records and trace_id:
-        from services.console.spool import spans_of_folder
-
-        spans = spans_of_folder(folder, trace_id)
+        spans = read_spans(folder, trace_id)
         if spans:
-            return FoundTrace(trace_id, f"the span files in {folder}", spans)
+            return FoundTrace(trace_id, f"the span files in {folder / FOLDER}", spans)
     whole = await read_topics(session.bus(), TRACED_TOPICS, wall_s=wall_s)
     spans = spans_of_records([record for records in whole.records.values() for record in records], job_id)
     if not spans:
@@ -60,10 +59,11 @@ async def load_trace(session: Session, job_id: str, *, from_records: bool) -> Fo
 
 
 def spans_folder(session: Session) -> Path | None:
-    """Where the running stack's processes write their spans, if anything is there."""
+    """The run folder whose processes write spans, if one is known and has some."""
     stack = session.stack()
-    folder = stack.run_dir / "spans" if stack is not None else None
-    return folder if folder is not None and folder.is_dir() else None
+    if stack is None or not (stack.run_dir / FOLDER).is_dir():
+        return None
+    return stack.run_dir
 
 
 def _key(record: Record) -> str:

@@ -1,16 +1,14 @@
 """A job's trace as a waterfall: spans of all processes on one time axis, children under parents. Pure.
 
-Two sources, one shape: the span files that every process writes into its run folder (`spans_of_lines`), and, where there
-are none, the record times of the topics the job went through (`spans_of_records`). No external back end is needed.
+Two sources, one shape: the span files that every process writes into its run folder (`services.runtime.span_spool`), and,
+where there are none, the record times of the topics the job went through (`spans_of_records`). No back end is needed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
 from typing import Any
 
-import msgspec
 from rich.table import Table
 from rich.text import Text
 
@@ -18,6 +16,7 @@ from schemas.records import Record
 from services.console.facts import readable
 from services.console.submission import trace_id_of
 from services.console.tables import plain_table
+from services.runtime.span_spool import SpanLine
 
 BAR_CHARACTERS = 48
 SPANS_SHOWN_MAX = 200
@@ -36,32 +35,17 @@ _HOPS: dict[str, tuple[str, str]] = {
 """Topic → (service, what its record means), for the view from record times."""
 
 
-@dataclass(frozen=True, slots=True)
-class Span:
-    """One piece of work. Times are wall clock, nanoseconds since the epoch. `parent_id` "" for a root."""
-
-    trace_id: str
-    span_id: str
-    parent_id: str
-    name: str
-    service: str
-    start_ns: int
-    end_ns: int
-    attributes: Mapping[str, Any] = field(default_factory=dict)
-    error: str = ""
-    links: tuple[str, ...] = ()
-
-    @property
-    def duration_ms(self) -> float:
-        return (self.end_ns - self.start_ns) / 1e6
+def duration_ms(span: SpanLine) -> float:
+    """How long it took."""
+    return (span.end_ns - span.start_ns) / 1e6
 
 
-def spans_of_records(records: Sequence[Record], job_id: str) -> list[Span]:
+def spans_of_records(records: Sequence[Record], job_id: str) -> list[SpanLine]:
     """One span per record that is about the job: from the previous hop's record to this one. Times are the broker's."""
     rank = {topic: number for number, topic in enumerate(_HOPS)}
     about = [record for record in records if _is_about(record, job_id)]
     about.sort(key=lambda one: (one.timestamp_ms, rank.get(one.topic, len(rank)), one.partition, one.offset))
-    spans: list[Span] = []
+    spans: list[SpanLine] = []
     for number, record in enumerate(about):
         service, meaning = _HOPS.get(record.topic, ("", "record"))
         envelope = readable(record)
@@ -71,7 +55,7 @@ def spans_of_records(records: Sequence[Record], job_id: str) -> list[Span]:
             meaning = f"status {getattr(getattr(envelope.event, 'state', None), 'value', '')}".strip()
         end_ns = record.timestamp_ms * 1_000_000
         spans.append(
-            Span(
+            SpanLine(
                 trace_id=trace_id_of(envelope.traceparent) if envelope else "",
                 span_id=f"{number:016x}",
                 parent_id="",
@@ -92,18 +76,18 @@ def _is_about(record: Record, job_id: str) -> bool:
     return record.key is not None and record.key.decode("utf-8", "replace") == job_id
 
 
-def tree_of(spans: Iterable[Span]) -> list[tuple[int, Span]]:
+def tree_of(spans: Iterable[SpanLine]) -> list[tuple[int, SpanLine]]:
     """(depth, span), parents before children, siblings by start. A parent that was not recorded makes a root."""
-    unique: dict[str, Span] = {}
+    unique: dict[str, SpanLine] = {}
     for span in spans:
         unique.setdefault(span.span_id, span)
-    children: dict[str, list[Span]] = {}
+    children: dict[str, list[SpanLine]] = {}
     for span in unique.values():
         parent = span.parent_id if span.parent_id in unique and span.parent_id != span.span_id else ""
         children.setdefault(parent, []).append(span)
     for siblings in children.values():
         siblings.sort(key=lambda span: (span.start_ns, span.end_ns, span.span_id))
-    ordered: list[tuple[int, Span]] = []
+    ordered: list[tuple[int, SpanLine]] = []
     seen: set[str] = set()
     stack = [(0, span) for span in reversed(children.get("", []))]
     while stack:
@@ -116,7 +100,7 @@ def tree_of(spans: Iterable[Span]) -> list[tuple[int, Span]]:
     return ordered
 
 
-def bar(span: Span, first_ns: int, last_ns: int, characters: int = BAR_CHARACTERS) -> str:
+def bar(span: SpanLine, first_ns: int, last_ns: int, characters: int = BAR_CHARACTERS) -> str:
     """The span's place on the axis; at least one character wide."""
     whole_ns = max(1, last_ns - first_ns)
     begin = min(characters - 1, (span.start_ns - first_ns) * characters // whole_ns)
@@ -124,7 +108,7 @@ def bar(span: Span, first_ns: int, last_ns: int, characters: int = BAR_CHARACTER
     return " " * begin + "█" * (min(end, characters) - begin)
 
 
-def waterfall_table(spans: Sequence[Span]) -> Table:
+def waterfall_table(spans: Sequence[SpanLine]) -> Table:
     """The spans as a table with bars."""
     rows = tree_of(spans)[:SPANS_SHOWN_MAX]
     first_ns = min(span.start_ns for _, span in rows)
@@ -135,13 +119,13 @@ def waterfall_table(spans: Sequence[Span]) -> Table:
             span.service,
             Text("  " * depth + span.name, style="red" if span.error else ""),
             f"{(span.start_ns - first_ns) / 1e6:.1f}",
-            f"{span.duration_ms:.1f}",
+            f"{duration_ms(span):.1f}",
             Text(bar(span, first_ns, last_ns), style="red" if span.error else "cyan"),
         )
     return table
 
 
-def waterfall_rows(spans: Sequence[Span]) -> list[dict[str, Any]]:
+def waterfall_rows(spans: Sequence[SpanLine]) -> list[dict[str, Any]]:
     """What `trace --json` has, in the order of the table."""
     return [
         {
@@ -153,18 +137,9 @@ def waterfall_rows(spans: Sequence[Span]) -> list[dict[str, Any]]:
             "parent_id": span.parent_id,
             "start_ns": span.start_ns,
             "end_ns": span.end_ns,
-            "duration_ms": span.duration_ms,
+            "duration_ms": duration_ms(span),
             "error": span.error,
             "attributes": dict(span.attributes),
         }
         for depth, span in tree_of(spans)
     ]
-
-
-def decode_line(line: bytes) -> dict[str, Any] | None:
-    """The object of a span line, or None if it is cut or no object."""
-    try:
-        document = msgspec.json.decode(line)
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        return None
-    return document if isinstance(document, dict) else None
