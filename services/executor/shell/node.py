@@ -287,7 +287,9 @@ class Node:
 
     async def _save(self, key: RunKey, label: str) -> None:
         """Ask for a checkpoint and note what came of it."""
-        live = self._live[key]
+        live = self._live.get(key)
+        if live is None:
+            return
         driven = await live.run
         async with live.saving:
             run = self.state.runs.get(key)
@@ -310,7 +312,7 @@ class Node:
         self._record(move, report=report)
 
     async def _stop(self, key: RunKey, save_first: bool) -> None:
-        driven = await self._live[key].run
+        driven = await self._driven(key)
         if driven is None:
             return
         if save_first:
@@ -318,12 +320,17 @@ class Node:
         if key in self.state.runs:
             await self._terminate(key, driven)
 
+    async def _driven(self, key: RunKey) -> Run | None:
+        """The run once it is started; None if it could not be, or has ended before this task got its turn."""
+        live = self._live.get(key)
+        return None if live is None else await live.run
+
     async def _terminate(self, key: RunKey, driven: Run) -> None:
         self._record(Terminating(key=key, time_ms=self._around.clock.now_ms()))
         await driven.stop()
 
     async def _rescale(self, key: RunKey, gpus: tuple[int, ...]) -> None:
-        driven = await self._live[key].run
+        driven = await self._driven(key)
         if driven is not None:
             await driven.rescale(gpus)
 

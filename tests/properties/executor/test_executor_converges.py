@@ -73,7 +73,7 @@ def no_gpu_is_shared(state: NodeState) -> None:
     assert len(held) == len(set(held)), held
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=120, deadline=None)
 @given(STEPS)
 def test_any_history_is_survived(steps):
     async def main(clock: VirtualClock):
@@ -123,6 +123,9 @@ def check_reports(rig: Rig, driver: Watched) -> None:
             begun[key] += isinstance(envelope.event, JobStarted)
     assert all(count <= 1 for count in ends.values()), ends
     assert all(count <= 1 for count in begun.values()), begun
+    for key in rig.executor.nodes["n00"].state.ended:
+        job_id, _, attempt = key.rpartition("/")
+        assert job_id == "d" or ends[job_id, int(attempt)] == 1, f"nobody was told that {key} ended"
 
 
 def check_end(rig: Rig, offered: dict[tuple[int, int], list[Assignment]]) -> None:
