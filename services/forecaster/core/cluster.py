@@ -1,0 +1,291 @@
+"""Everything the forecaster knows of one cluster, and when it speaks again about a job that it has spoken about.
+
+Owns: the order of folding (ledger, history, calibration, arrivals), and the appointments: a running job is looked at again when
+its P50 and its P90 pass, a waiting one after an hour, then two, four … All by domain time and bounded per call, so that the
+same events at the same moments give the same forecasts. Refuses: bytes and topics (`handler.py`). Read next: `ledger.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from heapq import heappop, heappush
+from math import exp
+
+from schemas.executions import JobStarted
+from schemas.forecasts import DurationForecast, SizeForecast
+from schemas.jobs import JobAccepted, JobAmended, JobRevoked
+from services.forecaster.core.arrivals import ArrivalHistory
+from services.forecaster.core.calibration import Calibration
+from services.forecaster.core.demand import DemandHistory
+from services.forecaster.core.duration import DurationForecaster, Estimate, Facts, Model, facts_of
+from services.forecaster.core.history import DurationHistory, Seed
+from services.forecaster.core.ledger import Entry, Execution, Ledger, Run, Worth
+
+WAITING_AGAIN_S = 3_600.0
+WAITING_AGAIN_DOUBLINGS_MAX = 4
+"""A waiting job is looked at again after 1, 2, 4, 8 and then every 16 hours: others of its sweep have ended meanwhile."""
+CHANGE_SHARE_MIN = 0.1
+"""A new forecast within a tenth of the last one is not published: planners would only churn."""
+APPOINTMENT_S_MIN = 30.0
+"""Two looks at one job are at least this far apart."""
+APPLICATIONS_MAX = 4_096
+"""Applications whose demand is kept, 18 KB each; observations of further ones are refused."""
+
+
+@dataclass(slots=True)
+class Application:
+    """One application's demand. `made_ms`: when its last forecast was made; `dirty`: observed since."""
+
+    history: DemandHistory
+    made_ms: int = -1
+    dirty: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Again:
+    """A forecast that time asked for."""
+
+    facts: Facts
+    forecast: DurationForecast
+    round: int
+
+
+class ClusterForecasts:
+    """State of one cluster. Methods named after events fold them; `forecast_*` answer without changing anything learnt."""
+
+    def __init__(self, cluster: str, model: Model | None, seed: Seed | None, step_s: int) -> None:
+        self.cluster = cluster
+        self.step_s = step_s
+        self.durations = DurationForecaster(DurationHistory(seed), Calibration(), model)
+        self.ledger = Ledger()
+        self.arrivals = ArrivalHistory(step_s)
+        self.arrivals_made_ms = -1
+        self.applications: dict[str, Application] = {}
+        self._appointments: list[tuple[int, int, str, int, int]] = []
+        self._appointed = 0
+        self._published: dict[str, SizeForecast] = {}
+
+    # Jobs
+
+    def accepted(self, event: JobAccepted, traceparent: str) -> Facts:
+        """Remember the job, learn from executions that came before it."""
+        facts = facts_of(event, traceparent)
+        known = self.ledger.jobs.get(facts.job_id)
+        if known is not None:
+            return known.facts
+        early, dropped = self.ledger.accept(facts)
+        if dropped is not None:
+            self._published.pop(dropped.facts.job_id, None)
+            if dropped.run is not None:
+                self.durations.history.forget(dropped.run.run)
+        self._appoint(event.accepted_ms + round(WAITING_AGAIN_S * 1000), facts.job_id, 0, 0)
+        for execution in early:
+            self.executed(execution)
+        return facts
+
+    def forecast_job(self, facts: Facts, now_ms: int) -> DurationForecast:
+        """What is believed of an accepted job now, and remembered as said."""
+        entry = self.ledger.jobs.get(facts.job_id)
+        if entry is not None and entry.run is not None:
+            return self._forecast_running(entry, entry.run, now_ms)
+        estimate = self._estimate(facts, now_ms)
+        forecast = self._forecast(facts, estimate, now_ms)
+        self._published[facts.job_id] = _anchor(forecast, facts.gpus)
+        return forecast
+
+    def work_arrived(self, facts: Facts, accepted_ms: int, forecast: DurationForecast) -> None:
+        """Count an accepted job's expected work among the arrivals."""
+        self.arrivals.arrived(accepted_ms, _anchor(forecast, facts.gpus).p50_s * facts.gpus)
+
+    def typical_s(self, facts: Facts) -> float:
+        """P50 by history alone: good enough to count past work while the state is rebuilt."""
+        view = self.durations.history.view(facts.subject, 0, facts.prior)
+        return min(exp(view.log_quantile(0.5)), facts.limit_s)
+
+    def amended(self, event: JobAmended) -> Facts | None:
+        """A new time limit caps anew. None if nothing of interest changed."""
+        entry = self.ledger.jobs.get(event.job_id)
+        if entry is None or event.time_limit_s is None or event.time_limit_s == entry.facts.limit_s:
+            return None
+        entry.facts = replace(entry.facts, limit_s=event.time_limit_s)
+        return entry.facts
+
+    def revoked(self, event: JobRevoked) -> None:
+        """A cancelled job that does not run is forgotten; one that runs will be reported as stopped."""
+        entry = self.ledger.jobs.get(event.job_id)
+        if entry is not None and entry.run is None:
+            del self.ledger.jobs[event.job_id]
+            self._published.pop(event.job_id, None)
+
+    def worth_saying(self, facts: Facts, before: SizeForecast | None) -> bool:
+        """Whether what was just forecast differs from `before`, so that planners need to hear of it."""
+        return before is None or _differs(before, self._published[facts.job_id])
+
+    def said(self, job_id: str) -> SizeForecast | None:
+        """The last forecast of this job, at the size it was anchored at."""
+        return self._published.get(job_id)
+
+    def unsay(self, job_id: str, before: SizeForecast | None) -> None:
+        """A forecast was not published after all: changes are measured against the last one that was."""
+        if before is not None:
+            self._published[job_id] = before
+
+    # Executions
+
+    def executed(self, event: Execution) -> tuple[Facts, Run] | None:
+        """Fold a start or an end. Returns the job and its run if it started (or grew by a node) with this event."""
+        entry = self.ledger.jobs.get(event.job_id)
+        if entry is None:
+            self.ledger.keep_early(event)
+            return None
+        if isinstance(event, JobStarted):
+            return self._started(entry, event)
+        ended = self.ledger.ended(entry, event)
+        if ended is None:
+            return None
+        run = ended.run
+        if run.run < 0 and ended.worth is not Worth.NOTHING and run.first_p90_s == 0.0:
+            run.run = self.durations.history.start(
+                replace(entry.facts.subject, gpus=self._gpus(entry, run)), run.start_ms
+            )
+        if ended.worth is Worth.NOTHING:
+            self.durations.history.forget(run.run)
+        else:
+            observed = ended.worth is Worth.OBSERVED
+            self.durations.history.finish(run.run, ended.duration_s, observed=observed)
+            if observed and not run.resolved and run.first_p90_s > 0:
+                self.durations.calibration.outcome(
+                    entry.facts.subject.team, covered=ended.duration_s <= run.first_p90_s
+                )
+        self._published.pop(event.job_id, None)
+        return None
+
+    def _started(self, entry: Entry, event: JobStarted) -> tuple[Facts, Run] | None:
+        run, before = self.ledger.started(entry, event)
+        if run is None:
+            return None
+        history = self.durations.history
+        if before is not None:
+            if before.attempt == run.attempt:
+                history.forget(before.run)
+            else:
+                history.finish(before.run, (event.time_ms - before.start_ms) / 1000.0, observed=False)
+        gpus = self._gpus(entry, run)
+        estimate = self._estimate(entry.facts, event.time_ms)
+        forecast = self._forecast(entry.facts, estimate, event.time_ms)
+        size = _anchor(forecast, gpus) if gpus in entry.facts.sizes else _anchor(forecast, entry.facts.gpus)
+        run.p50_s, run.p90_s = size.p50_s, size.p90_s
+        run.first_p90_s = size.p90_s
+        run.run = history.start(replace(entry.facts.subject, gpus=gpus), run.start_ms)
+        self._appoint_run(entry.facts.job_id, run, event.time_ms)
+        return entry.facts, run
+
+    # Time
+
+    def due(self, now_ms: int, looks_max: int) -> Iterator[Again]:
+        """Forecasts whose time has come; at most `looks_max` jobs are looked at, the rest waits for the next call."""
+        for _ in range(looks_max):
+            if not self._appointments or self._appointments[0][0] > now_ms:
+                return
+            _, _, job_id, attempt, round_ = heappop(self._appointments)
+            entry = self.ledger.jobs.get(job_id)
+            if entry is None:
+                continue
+            again = self._look(entry, attempt, round_, now_ms)
+            if again is not None:
+                yield again
+
+    def _look(self, entry: Entry, attempt: int, round_: int, now_ms: int) -> Again | None:
+        facts, run = entry.facts, entry.run
+        if attempt == 0:
+            if run is not None or entry.ended_attempt > 0:
+                return None
+            doublings = min(round_ + 1, WAITING_AGAIN_DOUBLINGS_MAX)
+            self._appoint(now_ms + round(WAITING_AGAIN_S * 1000 * 2**doublings), facts.job_id, 0, round_ + 1)
+            before = self._published.get(facts.job_id)
+            forecast = self.forecast_job(facts, now_ms)
+        else:
+            if run is None or run.attempt != attempt or run.round != round_:
+                return None
+            elapsed_s = (now_ms - run.start_ms) / 1000.0
+            if not run.resolved and elapsed_s > run.first_p90_s:
+                run.resolved = True
+                self.durations.calibration.outcome(facts.subject.team, covered=False)
+            before = self._published.get(facts.job_id)
+            run.round += 1
+            forecast = self._forecast_running(entry, run, now_ms)
+            self._appoint_run(facts.job_id, run, now_ms)
+        if not self.worth_saying(facts, before):
+            self.unsay(facts.job_id, before)
+            return None
+        return Again(facts, forecast, round_)
+
+    def _forecast_running(self, entry: Entry, run: Run, now_ms: int) -> DurationForecast:
+        facts = entry.facts
+        elapsed_s = max(0.0, (now_ms - run.start_ms) / 1000.0)
+        gpus = self._gpus(entry, run)
+        if elapsed_s < run.p50_s and run.round == 0:
+            size = SizeForecast(gpus=gpus, p50_s=run.p50_s, p90_s=run.p90_s)
+        else:
+            size = self.durations.survived(facts, gpus, run.run, elapsed_s, run.p90_s, now_ms)
+            run.p50_s, run.p90_s = size.p50_s, size.p90_s
+        self._published[facts.job_id] = size
+        return DurationForecast(
+            job_id=facts.job_id,
+            cluster=self.cluster,
+            made_ms=now_ms,
+            model=self.durations.version,
+            sizes=[size],
+            attempt=run.attempt,
+            elapsed_s=elapsed_s,
+        )
+
+    def _estimate(self, facts: Facts, now_ms: int) -> Estimate:
+        return self.durations.estimate(facts.subject, facts.given, facts.prior, now_ms)
+
+    def _forecast(self, facts: Facts, estimate: Estimate, now_ms: int) -> DurationForecast:
+        return DurationForecast(
+            job_id=facts.job_id,
+            cluster=self.cluster,
+            made_ms=now_ms,
+            model=self.durations.version,
+            sizes=self.durations.at_sizes(facts, estimate, now_ms),
+            prior=not estimate.known,
+        )
+
+    def _gpus(self, entry: Entry, run: Run) -> int:
+        """The block it runs on: what the nodes reported, or the anchor when no start was seen."""
+        reported = sum(run.gpus_by_node.values())
+        return reported if reported > 0 else entry.facts.gpus
+
+    def _appoint_run(self, job_id: str, run: Run, now_ms: int) -> None:
+        ends_ms = [run.start_ms + round(end_s * 1000) + 1 for end_s in (run.p50_s, run.first_p90_s, run.p90_s)]
+        ahead = [end_ms for end_ms in ends_ms if end_ms > now_ms]
+        due_ms = max(min(ahead, default=now_ms), now_ms + round(APPOINTMENT_S_MIN * 1000))
+        self._appoint(due_ms, job_id, run.attempt, run.round)
+
+    def _appoint(self, due_ms: int, job_id: str, attempt: int, round_: int) -> None:
+        self._appointed += 1
+        heappush(self._appointments, (due_ms, self._appointed, job_id, attempt, round_))
+
+    # Demand
+
+    def application(self, app_id: str) -> Application | None:
+        """The application's demand, made on first sight; None if there are too many."""
+        found = self.applications.get(app_id)
+        if found is None and len(self.applications) < APPLICATIONS_MAX:
+            found = self.applications[app_id] = Application(DemandHistory(self.step_s))
+        return found
+
+
+def _anchor(forecast: DurationForecast, gpus: int) -> SizeForecast:
+    """The forecast of one size; of the first one if that size is not among them."""
+    return next((size for size in forecast.sizes if size.gpus == gpus), forecast.sizes[0])
+
+
+def _differs(before: SizeForecast, now: SizeForecast) -> bool:
+    if before.gpus != now.gpus:
+        return True
+    pairs = ((before.p50_s, now.p50_s), (before.p90_s, now.p90_s))
+    return any(abs(new - old) > CHANGE_SHARE_MIN * old for old, new in pairs)

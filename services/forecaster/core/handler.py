@@ -1,0 +1,325 @@
+"""Records in, forecasts out: what the forecaster says, when, and under which id. Pure and deterministic.
+
+Inputs: `jobs` (a forecast at once), `executions` (learn; a new forecast when a job starts on another belief than was
+published), `demand` (a forecast per application, at most every `demand_period_s` of domain time). Time adds re-forecasts of
+jobs that outlived their P50 or P90 or wait for long. Ids are made from what caused them, so a repetition is recognisable;
+the answers to the last `ANSWERS_KEPT` records are kept and repeated byte for byte. A record is folded once per (topic, partition,
+offset). `recover` keeps executions back until the first answer is asked for, because they may be read before the jobs
+they belong to. Refuses: learning and arithmetic (`cluster.py`), models (an argument). Read next: `cluster.py`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+
+from schemas.catalog import Catalog
+from schemas.codec import DecodeError, Envelope, decode_record
+from schemas.deadletters import dead_letter
+from schemas.demand import DemandObserved
+from schemas.executions import JobCompleted, JobFailed, JobStarted, JobStopped
+from schemas.forecasts import ArrivalForecast, DemandForecast, DurationForecast
+from schemas.jobs import JobAccepted, JobAmended, JobRevoked
+from schemas.messages import message
+from schemas.records import Message, Now, Record
+from services.forecaster.core.cluster import Application, ClusterForecasts
+from services.forecaster.core.duration import Model
+from services.forecaster.core.history import Seed
+
+SERVICE = "forecaster"
+HORIZON_S = 86_400
+ANSWERS_KEPT = 2_048
+"""Ten full batches: what a failed send or a rebalance may ask for again."""
+LOOKS_PER_RECORD_MAX = 2
+LOOKS_PER_TICK_MAX = 100
+"""Re-forecasts per call: 0.3 ms each, so a record stays within its 5 ms and a tick within 50 ms."""
+APPLICATIONS_PER_TICK_MAX = 50
+BACKFILL_S = 1_800.0
+"""Observations older than this are history being told, not news: folded without an answer."""
+ARRIVALS_PERIOD_MS = 3_600_000
+QUIET_PERIOD_MS = 3_600_000
+"""An application that sends nothing still gets a forecast an hour, so that planners never run out of horizon."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """`step_s`: step of demand and arrivals; `demand_period_s`: domain seconds between two forecasts of one application."""
+
+    step_s: int = 900
+    demand_period_s: float = 600.0
+
+
+class ForecasterHandler:
+    """See the module's docstring."""
+
+    inputs: tuple[str, ...] = ("jobs", "executions", "demand")
+    rebuilt_from: tuple[str, ...] = ("jobs", "executions", "demand")
+
+    def __init__(
+        self, catalog: Catalog, settings: Settings, *, model: Model | None = None, seed: Seed | None = None
+    ) -> None:
+        self._catalog = catalog
+        self._settings = settings
+        self._model = model
+        self._seed = seed
+        self._clusters: dict[str, ClusterForecasts] = {}
+        self._folded: dict[tuple[str, int], int] = {}
+        self._answers: dict[tuple[str, int, int], list[Message]] = {}
+        self._held_back: list[Envelope] = []
+        self.counts: Counter[str] = Counter()
+        """Records by what became of them, for metrics."""
+
+    def use_model(self, model: Model | None) -> None:
+        """Replace the model between two records: all clusters answer with the new one from now on."""
+        self._model = model
+        for cluster in self._clusters.values():
+            cluster.durations.model = model
+
+    def cluster(self, name: str) -> ClusterForecasts | None:
+        """State of one cluster, for metrics and explanations; None before its first event."""
+        self._settle()
+        return self._clusters.get(name)
+
+    def recover(self, record: Record) -> None:
+        """Fold a record into the state without answering. What can't be read was dead-lettered when it was handled."""
+        if not self._is_new(record):
+            return
+        try:
+            envelope = decode_record(record)
+        except DecodeError:
+            return
+        if isinstance(envelope.event, JobStarted | JobStopped | JobCompleted | JobFailed):
+            self._held_back.append(envelope)
+            return
+        state = self._cluster_of(envelope)
+        if state is not None:
+            self._fold(state, envelope)
+
+    def handle(self, record: Record, now: Now) -> list[Message]:
+        """Fold a record and return what to publish. Never raises for bad input."""
+        self._settle()
+        place = (record.topic, record.partition, record.offset)
+        if place in self._answers:
+            self.counts["repeated"] += 1
+            return self._answers[place]
+        answers = self._answer(record, now)
+        self._answers[place] = answers
+        if len(self._answers) > ANSWERS_KEPT:
+            del self._answers[next(iter(self._answers))]
+        return answers
+
+    def tick(self, now: Now) -> list[Message]:
+        """Re-forecasts that time asks for."""
+        self._settle()
+        answers: list[Message] = []
+        for state in self._clusters.values():
+            answers += self._due(state, now, LOOKS_PER_TICK_MAX)
+            answers += self._quiet_applications(state, now)
+            answers += self._arrivals(state, now)
+        return answers
+
+    # Records
+
+    def _answer(self, record: Record, now: Now) -> list[Message]:
+        new = self._is_new(record)
+        try:
+            envelope = decode_record(record)
+        except DecodeError as error:
+            return self._refuse(record, error.code, error.detail, now)
+        state = self._cluster_of(envelope)
+        if state is None:
+            cluster = getattr(envelope.event, "cluster", None)
+            if cluster is None:
+                return self._refuse(record, "wrong_topic", f"{envelope.type} does not belong to {record.topic}", now)
+            return self._refuse(record, "unknown_cluster", f"no cluster {cluster!r} in the catalog", now)
+        self.counts[envelope.type] += 1
+        answers = self._event(state, envelope, record, now, new)
+        return answers + self._due(state, now, LOOKS_PER_RECORD_MAX)
+
+    def _event(self, state: ClusterForecasts, envelope: Envelope, record: Record, now: Now, new: bool) -> list[Message]:
+        event = envelope.event
+        if isinstance(event, JobAccepted):
+            facts = state.accepted(event, envelope.traceparent)
+            forecast = state.forecast_job(facts, now.domain_ms)
+            if new:
+                state.work_arrived(facts, event.accepted_ms, forecast)
+            return [self._duration(forecast, f"{envelope.id}/forecast", envelope.traceparent, now)]
+        if isinstance(event, DemandObserved):
+            return self._demand_observed(state, event, envelope, record, now, new)
+        if isinstance(event, JobAmended):
+            changed = state.amended(event)
+            if changed is None:
+                return []
+            forecast = state.forecast_job(changed, now.domain_ms)
+            return [self._duration(forecast, f"{envelope.id}/forecast", envelope.traceparent, now)]
+        if isinstance(event, JobStarted) and new:
+            before = state.said(event.job_id)
+            started = state.executed(event)
+            if started is None:
+                return []
+            forecast = state.forecast_job(started[0], now.domain_ms)
+            if not state.worth_saying(started[0], before):
+                state.unsay(event.job_id, before)
+                return []
+            return [self._duration(forecast, f"{envelope.id}/forecast", envelope.traceparent, now)]
+        if new:
+            self._fold(state, envelope)
+        return []
+
+    def _fold(self, state: ClusterForecasts, envelope: Envelope) -> None:
+        """Into the state, without an answer."""
+        event = envelope.event
+        if isinstance(event, JobAccepted):
+            facts = state.accepted(event, envelope.traceparent)
+            state.arrivals.arrived(event.accepted_ms, facts.gpus * state.typical_s(facts))
+        elif isinstance(event, JobStarted | JobStopped | JobCompleted | JobFailed):
+            state.executed(event)
+        elif isinstance(event, JobAmended):
+            state.amended(event)
+        elif isinstance(event, JobRevoked):
+            state.revoked(event)
+        elif isinstance(event, DemandObserved):
+            application = state.application(event.app_id)
+            if application is not None:
+                application.history.observe(event.time_ms, event.window_s, event.load, event.per_gpu)
+
+    def _demand_observed(
+        self, state: ClusterForecasts, event: DemandObserved, envelope: Envelope, record: Record, now: Now, new: bool
+    ) -> list[Message]:
+        application = state.application(event.app_id)
+        if application is None:
+            return self._refuse(record, "too_many_applications", f"no room for the demand of {event.app_id}", now)
+        if new and not application.history.observe(event.time_ms, event.window_s, event.load, event.per_gpu):
+            return self._refuse(
+                record, "unusable_demand", "load and per_gpu must be finite, and not older than a week", now
+            )
+        application.dirty = True
+        if now.domain_ms - event.time_ms > BACKFILL_S * 1000:
+            return []
+        if application.made_ms >= 0 and now.domain_ms - application.made_ms < self._settings.demand_period_s * 1000:
+            return []
+        return [self._demand(state, event.app_id, application, f"{envelope.id}/demand", envelope.traceparent, now)]
+
+    def _refuse(self, record: Record, reason: str, detail: str, now: Now) -> list[Message]:
+        self.counts[reason] += 1
+        letter = dead_letter(record, service=SERVICE, reason=reason, detail=detail, now=now)
+        origin = f"{record.topic}/{record.partition}/{record.offset}"
+        source = f"gpugrid/{SERVICE}"
+        return [message(letter, key=origin, id=f"{origin}/{SERVICE}", source=source, time_ms=now.domain_ms)]
+
+    # Time
+
+    def _due(self, state: ClusterForecasts, now: Now, looks_max: int) -> list[Message]:
+        return [
+            self._duration(
+                again.forecast,
+                f"{again.facts.job_id}/{again.forecast.attempt}/forecast/{again.round}",
+                again.facts.traceparent,
+                now,
+            )
+            for again in state.due(now.domain_ms, looks_max)
+        ]
+
+    def _quiet_applications(self, state: ClusterForecasts, now: Now) -> list[Message]:
+        """Forecasts of applications observed since their last one, or not for an hour."""
+        answers: list[Message] = []
+        for app_id, application in state.applications.items():
+            if application.history.empty or len(answers) >= APPLICATIONS_PER_TICK_MAX:
+                continue
+            age_ms = now.domain_ms - application.made_ms
+            period_ms = self._settings.demand_period_s * 1000 if application.dirty else QUIET_PERIOD_MS
+            if application.made_ms < 0 or age_ms >= period_ms:
+                id = f"{app_id}/demand/{now.domain_ms}"
+                answers.append(self._demand(state, app_id, application, id, "", now))
+        return answers
+
+    def _arrivals(self, state: ClusterForecasts, now: Now) -> list[Message]:
+        if state.arrivals.last_index < 0 or now.domain_ms - state.arrivals_made_ms < ARRIVALS_PERIOD_MS:
+            return []
+        state.arrivals_made_ms = now.domain_ms
+        start_ms, work = state.arrivals.forecast(now.domain_ms, HORIZON_S // self._settings.step_s)
+        forecast = ArrivalForecast(
+            cluster=state.cluster,
+            made_ms=now.domain_ms,
+            start_ms=start_ms,
+            step_s=self._settings.step_s,
+            model="same-time-mean",
+            gpu_seconds=work,
+        )
+        return [
+            self._message(
+                forecast, state.cluster, f"{state.cluster}/arrivals", f"{state.cluster}/arrivals/{start_ms}", "", now
+            )
+        ]
+
+    # Messages
+
+    def _duration(self, forecast: DurationForecast, id: str, traceparent: str, now: Now) -> Message:
+        return self._message(forecast, forecast.cluster, forecast.job_id, id, traceparent, now)
+
+    def _demand(
+        self, state: ClusterForecasts, app_id: str, application: Application, id: str, traceparent: str, now: Now
+    ) -> Message:
+        application.made_ms, application.dirty = now.domain_ms, False
+        gpus_max = sum(pool.gpus for pool in self._catalog.clusters[state.cluster].pools.values())
+        demand = application.history.forecast(now.domain_ms, HORIZON_S // self._settings.step_s, float(gpus_max))
+        forecast = DemandForecast(
+            app_id=app_id,
+            cluster=state.cluster,
+            made_ms=now.domain_ms,
+            start_ms=demand.start_ms,
+            step_s=self._settings.step_s,
+            model="last-value" if demand.prior else "same-time-median",
+            p50=demand.p50,
+            p90=demand.p90,
+            prior=demand.prior,
+        )
+        return self._message(forecast, state.cluster, app_id, id, traceparent, now)
+
+    def _message(
+        self,
+        event: DurationForecast | DemandForecast | ArrivalForecast,
+        cluster: str,
+        key: str,
+        id: str,
+        traceparent: str,
+        now: Now,
+    ) -> Message:
+        return message(
+            event,
+            key=key,
+            id=id,
+            source=f"gpugrid/{SERVICE}",
+            time_ms=now.domain_ms,
+            traceparent=traceparent,
+            partition=self._catalog.partition_of(cluster),
+        )
+
+    # State
+
+    def _is_new(self, record: Record) -> bool:
+        """Whether this record has not been folded yet; from now on it counts as folded."""
+        place = (record.topic, record.partition)
+        if record.offset <= self._folded.get(place, -1):
+            return False
+        self._folded[place] = record.offset
+        return True
+
+    def _settle(self) -> None:
+        """Fold the executions kept back while recovering: every job they belong to is known now."""
+        if not self._held_back:
+            return
+        held_back, self._held_back = self._held_back, []
+        for envelope in held_back:
+            state = self._cluster_of(envelope)
+            if state is not None:
+                self._fold(state, envelope)
+
+    def _cluster_of(self, envelope: Envelope) -> ClusterForecasts | None:
+        name = getattr(envelope.event, "cluster", None)
+        if name is None or name not in self._catalog.clusters:
+            return None
+        state = self._clusters.get(name)
+        if state is None:
+            state = self._clusters[name] = ClusterForecasts(name, self._model, self._seed, self._settings.step_s)
+        return state
