@@ -12,49 +12,15 @@ from services.allocator.shell.warmup import use_kernel_cache, warm_up
 use_kernel_cache()  # numba reads its cache folder when it is imported, so this comes first
 
 from schemas.catalog import Catalog, read_catalog  # noqa: E402
-from services.allocator.core.config import Policy  # noqa: E402
-from services.allocator.core.decide import Settings  # noqa: E402
 from services.allocator.shell.loop import Allocator  # noqa: E402
 from services.allocator.shell.observe import DecisionObserver  # noqa: E402
-from services.allocator.shell.version import code_version  # noqa: E402
-from services.runtime.config import ConfigError, ServiceConfig, load  # noqa: E402
+from services.allocator.shell.settings import AllocatorConfig, settings_of  # noqa: E402
+from services.runtime.config import ConfigError, load  # noqa: E402
 from services.runtime.process import run_service  # noqa: E402
 from services.runtime.surroundings import surrounded  # noqa: E402
 
 SERVICE = "allocator"
 READY_POLL_S = 0.1
-
-
-class AllocatorConfig(ServiceConfig, frozen=True, kw_only=True):
-    """`GPUGRID_CATALOG` names the catalog; the rest is the planner's grid and budget (see core/config.py)."""
-
-    catalog: str
-    step_s: int = Policy().step_s
-    steps: int = Policy().steps
-    iterations: int = Policy().iterations
-    penalty_ratio: float = Policy().penalty_ratio
-    replan_s: int = Policy().replan_s
-
-
-def settings_of(config: AllocatorConfig, catalog: Catalog) -> dict[str, Settings]:
-    """Settings per cluster."""
-    policy = Policy(
-        step_s=config.step_s,
-        steps=config.steps,
-        iterations=config.iterations,
-        penalty_ratio=config.penalty_ratio,
-        replan_s=config.replan_s,
-    )
-    version = code_version()
-    return {
-        name: Settings(
-            policy=policy,
-            memory_mib={pool: facts.memory_mib for pool, facts in cluster.pools.items()},
-            code_version=version,
-            writer=f"{config.instance_id or SERVICE}-{os.getpid()}",
-        )
-        for name, cluster in catalog.clusters.items()
-    }
 
 
 def main() -> int:
