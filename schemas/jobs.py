@@ -11,6 +11,7 @@ from schemas.base import DurationS, Event, GpuCount, Identifier, MemoryMib, Shor
 
 Priority = Annotated[int, Meta(ge=1, le=100, description="1 lowest; value per useful GPU-step")]
 Labels = dict[ShortText, Text]
+TimeLimitS = Annotated[float, Meta(gt=0, le=31_536_000)]
 
 
 class Kind(Enum):
@@ -102,7 +103,7 @@ class JobSpec(Struct, frozen=True, kw_only=True, omit_defaults=True):
     requested_gpus: GpuCount | None = None
     queue: Identifier = "default"
     memory_mib: MemoryMib = 0
-    time_limit_s: Annotated[float, Meta(gt=0, le=31_536_000)] = 604_800.0
+    time_limit_s: TimeLimitS = 604_800.0
     restart: RestartPolicy = RestartPolicy()
     checkpoint: CheckpointPolicy = CheckpointPolicy()
     command: Annotated[list[Text], Meta(min_length=1, max_length=256)] | None = None
@@ -153,7 +154,7 @@ class JobChanged(Event, frozen=True, kw_only=True):
     job_id: Identifier
     changed_ms: TimeMs
     priority: Priority | None = None
-    time_limit_s: Annotated[float, Meta(gt=0, le=31_536_000)] | None = None
+    time_limit_s: TimeLimitS | None = None
 
 
 class JobCancelled(Event, frozen=True, kw_only=True):
@@ -192,7 +193,7 @@ class JobAmended(Event, frozen=True, kw_only=True):
     cluster: Identifier
     amended_ms: TimeMs
     priority: Priority | None = None
-    time_limit_s: Annotated[float, Meta(gt=0, le=31_536_000)] | None = None
+    time_limit_s: TimeLimitS | None = None
 
 
 class JobRevoked(Event, frozen=True, kw_only=True):

@@ -1,8 +1,6 @@
 """The handler: one record of `job-events` in, messages out. Owns the order of questions; the answers live beside it.
 
-For each record: can it be read, is its key the id, was this id let in before (then repeat the answer or refuse a conflict),
-does it keep the rules. Only what was never let in is judged by the rules, so a repetition is repeated even after the
-catalog has changed.
+For each record: can it be read, is its key the id, is anything wrong with it (`judge.py`); if not, what is the answer.
 
 Why answers are repeatable: everything in them comes from the event itself, the catalog, or, once given, from memory,
 which is nothing but `jobs` folded. `accepted_ms` is the event's own time (`ce_time` or its stamp, the later one), not the
@@ -21,9 +19,8 @@ from __future__ import annotations
 
 import re
 
-from schemas.base import Event
 from schemas.catalog import Catalog
-from schemas.codec import DecodeError, Envelope, decode_record
+from schemas.codec import DecodeError, decode_record
 from schemas.deadletters import dead_letter
 from schemas.jobs import (
     ApplicationAccepted,
@@ -38,19 +35,17 @@ from schemas.messages import message
 from schemas.records import Message, Now, Record
 from schemas.status import JobState, JobStatusChanged
 from services.intake.core.answers import afterwards, identity, merged
-from services.intake.core.case import cancellation_case, change_case, registration_case, submission_case
 from services.intake.core.claim import claimed_id
-from services.intake.core.digest import content_digest
-from services.intake.core.memory import Answer, KnownApplication, KnownJob, Memory
+from services.intake.core.digest import content_digest, new_trace
+from services.intake.core.judge import Request, judge, overtaken
+from services.intake.core.memory import Answer, Known, KnownApplication, KnownJob, Memory
 from services.intake.core.refusals import Reason, Refusal, unreadable
 from services.intake.core.route import cluster_name, pool_for_application, pools_for_job
-from services.intake.core.validate import validate
 
 SERVICE = "intake"
 SOURCE = "/gpugrid/intake"
-TRACEPARENT = re.compile(r"00-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
+TRACEPARENT = re.compile(r"00-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}")
 """W3C trace context, version 00. Anything else is dropped, as the standard asks."""
-REPEAT_ADVICE = "if it was let in more than 7 days ago, send its submission again with the same content, then this"
 
 
 class IntakeHandler:
@@ -83,8 +78,8 @@ class IntakeHandler:
             envelope = decode_record(record)
         except DecodeError as error:
             return self._refused(record, unreadable(error), claimed_id(record), now)
-        trace = envelope.traceparent if TRACEPARENT.fullmatch(envelope.traceparent) else ""
         event = envelope.event
+        trace = envelope.traceparent if TRACEPARENT.fullmatch(envelope.traceparent) else new_trace(event)
         match event:
             case JobSubmitted() | JobChanged() | JobCancelled():
                 id, application = event.job_id, False
@@ -93,134 +88,107 @@ class IntakeHandler:
             case _:
                 detail = f"type {envelope.type} does not travel on {record.topic}; send it to its own topic"
                 return self._refused(record, Refusal(Reason.WRONG_TOPIC, "ce_type", detail), None, now)
-        answer = self._key_problem(record, id) or self._answer(event, envelope, trace, now)
+        refusals = self._key_problem(record, id) or self._judged(event, now.domain_ms, envelope.time_ms)
+        answer = refusals[0] if refusals else self._answer(event, envelope.time_ms, trace, now)
         if isinstance(answer, Refusal):
             asks = isinstance(event, JobSubmitted | ApplicationRegistered)
             return self._refused(record, answer, (id, application) if asks else None, now, trace)
         return answer
 
-    # --- what each event asks for
+    def foresee(self, event: Request, now: Now) -> list[Refusal]:
+        """What `handle` would refuse if it came now, with nothing taken over.
 
-    def _answer(self, event: Event, envelope: Envelope, trace: str, now: Now) -> list[Message] | Refusal:
+        Without `unknown_id`: its submission may be on its way, or another instance may know it.
+        """
+        refusals = self._judged(event, now.domain_ms, None)
+        return [refusal for refusal in refusals if refusal.reason is not Reason.UNKNOWN_ID]
+
+    def known(self, id: str) -> Known | None:
+        """What was let in under an id, as far as this instance knows. Not to be changed."""
+        return self._memory.get(id)
+
+    def _judged(self, event: Request, now_ms: int, time_ms: int | None) -> list[Refusal]:
+        id = event.app_id if isinstance(event, ApplicationRegistered) else event.job_id
+        return judge(event, self._memory.get(id), self._catalog, now_ms, time_ms)
+
+    # --- what each event asks for, once it is judged fine
+
+    def _answer(self, event: Request, time_ms: int | None, trace: str, now: Now) -> list[Message] | Refusal:
         match event:
             case JobSubmitted():
-                return self._submitted(event, envelope, trace, now)
+                return self._submitted(event, time_ms, trace, now)
             case ApplicationRegistered():
-                return self._registered(event, envelope, trace, now)
+                return self._registered(event, trace)
             case JobChanged():
-                return self._changed(event, trace, now)
+                return self._changed(event, trace)
             case JobCancelled():
-                return self._cancelled(event, trace, now)
-        raise AssertionError(f"{type(event).__name__} was let through to the answers")
+                return self._cancelled(event, trace)
 
-    def _submitted(self, event: JobSubmitted, envelope: Envelope, trace: str, now: Now) -> list[Message] | Refusal:
+    def _submitted(self, event: JobSubmitted, time_ms: int | None, trace: str, now: Now) -> list[Message] | Refusal:
         known = self._memory.get(event.job_id)
-        digest = content_digest(event.spec)
-        if isinstance(known, KnownApplication):
-            return _taken("job_id", event.job_id, "application")
-        if known is not None and known.digest != digest:
-            detail = "spec differs from what was let in under this job_id; use a new id, or send job.changed"
-            return Refusal(Reason.CONFLICTING_CONTENT, "spec", detail)
-        if known is None:
-            refusals = validate(submission_case(event, self._catalog, now.domain_ms, envelope.time_ms))
-            if refusals:
-                return refusals[0]
-            name = cluster_name(event.spec, self._catalog)
-            ahead_ms = max(event.submitted_ms, envelope.time_ms or 0) - now.domain_ms
-            accepted = JobAccepted(
+        if isinstance(known, KnownJob):
+            again = JobAccepted(
                 job_id=event.job_id,
-                cluster=name,
-                pools=pools_for_job(event.spec, self._catalog.clusters[name]),
-                submitted_ms=event.submitted_ms,
-                accepted_ms=max(event.submitted_ms, envelope.time_ms or 0),
-                digest=digest,
+                cluster=known.cluster,
+                pools=known.pools,
+                submitted_ms=known.submitted_ms,
+                accepted_ms=known.accepted_ms,
+                digest=known.digest,
                 spec=event.spec,
-                skewed=ahead_ms > self._catalog.limits.clock_skew_flag_s * 1000,
+                skewed=known.skewed,
             )
-            self._memory.fold(accepted, trace)
-            return self._published([(accepted, trace)])
+            return self._published([(again, known.trace), *afterwards(known)])
+        name = cluster_name(event.spec, self._catalog)
+        moment_ms = max(event.submitted_ms, time_ms or 0)
         accepted = JobAccepted(
             job_id=event.job_id,
-            cluster=known.cluster,
-            pools=known.pools,
-            submitted_ms=known.submitted_ms,
-            accepted_ms=known.accepted_ms,
-            digest=digest,
-            spec=event.spec,
-            skewed=known.skewed,
-        )
-        return self._published([(accepted, known.trace), *afterwards(known)])
-
-    def _registered(
-        self, event: ApplicationRegistered, envelope: Envelope, trace: str, now: Now
-    ) -> list[Message] | Refusal:
-        known = self._memory.get(event.app_id)
-        if isinstance(known, KnownJob):
-            return _taken("app_id", event.app_id, "job")
-        digest = content_digest(event.spec)
-        if known is not None and event.registered_ms <= known.accepted.accepted_ms:
-            if event.registered_ms == known.accepted.accepted_ms and digest != known.accepted.digest:
-                detail = (
-                    "spec differs from what was let in under this app_id and time; send it with a later registered_ms"
-                )
-                return Refusal(Reason.CONFLICTING_CONTENT, "spec", detail)
-            return self._published([(known.accepted, known.trace), *afterwards(known)])  # repeated or overtaken
-        refusals = validate(registration_case(event, self._catalog, now.domain_ms, envelope.time_ms))
-        if refusals:
-            return refusals[0]
-        name = cluster_name(event.spec, self._catalog)
-        pool = pool_for_application(event.spec, self._catalog.clusters[name])
-        assert pool is not None, "the rules let in only what some pool can hold"
-        if known is not None and known.revoked is None and known.cluster != name:
-            detail = (
-                f"spec.cluster {name} differs from {known.cluster}, where it runs; cancel it first, or use a new app_id"
-            )
-            return Refusal(Reason.CONFLICTING_CONTENT, "spec.cluster", detail)
-        accepted = ApplicationAccepted(
-            app_id=event.app_id,
             cluster=name,
-            pool=pool,
-            accepted_ms=event.registered_ms,
-            digest=digest,
+            pools=pools_for_job(event.spec, self._catalog.clusters[name]),
+            submitted_ms=event.submitted_ms,
+            accepted_ms=moment_ms,
+            digest=content_digest(event.spec),
             spec=event.spec,
+            skewed=moment_ms - now.domain_ms > self._catalog.limits.clock_skew_flag_s * 1000,
         )
         self._memory.fold(accepted, trace)
-        known = self._memory.get(event.app_id)
-        return self._published([(accepted, trace), *(afterwards(known) if known is not None else [])])
+        return self._published([(accepted, trace)])
 
-    def _changed(self, event: JobChanged, trace: str, now: Now) -> list[Message] | Refusal:
+    def _registered(self, event: ApplicationRegistered, trace: str) -> list[Message] | Refusal:
+        known = self._memory.get(event.app_id)
+        if not isinstance(known, KnownApplication) or not overtaken(event, known):
+            name = cluster_name(event.spec, self._catalog)
+            pool = pool_for_application(event.spec, self._catalog.clusters[name])
+            assert pool is not None, "the rules let in only what some pool can hold"
+            accepted = ApplicationAccepted(
+                app_id=event.app_id,
+                cluster=name,
+                pool=pool,
+                accepted_ms=event.registered_ms,
+                digest=content_digest(event.spec),
+                spec=event.spec,
+            )
+            self._memory.fold(accepted, trace)
+            known = self._memory.get(event.app_id)
+        assert isinstance(known, KnownApplication), "judged and folded"
+        return self._published([(known.accepted, known.trace), *afterwards(known)])
+
+    def _changed(self, event: JobChanged, trace: str) -> list[Message] | Refusal:
         known = self._memory.get(event.job_id)
-        if known is None:
-            return _unknown(event.job_id)
-        if isinstance(known, KnownApplication):
-            detail = f"job_id {event.job_id} is an application; register it again with the new numbers"
-            return Refusal(Reason.NOT_A_JOB, "job_id", detail)
-        if known.revoked is not None:
-            detail = f"job_id {event.job_id} was cancelled; submit it under a new id"
-            return Refusal(Reason.JOB_CANCELLED, "job_id", detail)
-        if event.priority is None and event.time_limit_s is None:
-            return Refusal(Reason.NOTHING_TO_CHANGE, "", "set priority, time_limit_s or both")
-        refusals = validate(change_case(event, self._catalog, now.domain_ms))
-        if refusals:
-            return refusals[0]
+        assert isinstance(known, KnownJob), "judged"
         if known.cluster not in self._catalog.clusters:
             return _cluster_gone(known.cluster)
         amended = merged(known, event)
         self._memory.fold(amended, trace)
         return self._published([(amended, trace)])
 
-    def _cancelled(self, event: JobCancelled, trace: str, now: Now) -> list[Message] | Refusal:
+    def _cancelled(self, event: JobCancelled, trace: str) -> list[Message] | Refusal:
         known = self._memory.get(event.job_id)
-        if known is None:
-            return _unknown(event.job_id)
+        assert known is not None, "judged"
         if known.cluster not in self._catalog.clusters:
             return _cluster_gone(known.cluster)
-        if isinstance(known, KnownApplication) and event.cancelled_ms < known.accepted.accepted_ms:
-            return self._published([(known.accepted, known.trace), *afterwards(known)])  # overtaken by a registration
         if known.revoked is None:
-            refusals = validate(cancellation_case(event, self._catalog, now.domain_ms))
-            if refusals:
-                return refusals[0]
+            if isinstance(known, KnownApplication) and overtaken(event, known):
+                return self._published([(known.accepted, known.trace)])
             revoked = JobRevoked(
                 job_id=event.job_id, cluster=known.cluster, revoked_ms=event.cancelled_ms, cause=event.cause
             )
@@ -241,12 +209,12 @@ class IntakeHandler:
             )
         return messages
 
-    def _key_problem(self, record: Record, id: str) -> Refusal | None:
+    def _key_problem(self, record: Record, id: str) -> list[Refusal]:
         if record.key == id.encode():
-            return None
+            return []
         found = "no key" if record.key is None else f"key {record.key[:140].decode('utf-8', 'replace')!r}"
         detail = f"the record has {found}; send it with the id {id} as its key"
-        return Refusal(Reason.KEY_NOT_ID, "key", detail)
+        return [Refusal(Reason.KEY_NOT_ID, "key", detail)]
 
     def _refused(
         self, record: Record, refusal: Refusal, asked: tuple[str, bool] | None, now: Now, trace: str = ""
@@ -278,16 +246,6 @@ class IntakeHandler:
                 )
             )
         return messages
-
-
-def _unknown(id: str) -> Refusal:
-    return Refusal(Reason.UNKNOWN_ID, "job_id", f"job_id {id} is unknown or was refused; {REPEAT_ADVICE}")
-
-
-def _taken(field: str, id: str, by: str) -> Refusal:
-    return Refusal(
-        Reason.ID_TAKEN, field, f"{field} {id} is the id of an {by}; use another id".replace("an job", "a job")
-    )
 
 
 def _cluster_gone(cluster: str) -> Refusal:

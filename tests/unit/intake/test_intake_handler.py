@@ -287,9 +287,13 @@ def test_a_cluster_that_left_the_catalog_refuses_repetitions_and_changes() -> No
         assert reasons(smaller.handle(record_of(event), NOW)) == [("dead-letters", "unknown_cluster")]
 
 
-def test_a_traceparent_that_is_none_is_not_passed_on() -> None:
-    (message,) = handler().handle(record_of(submitted(), trace="00-nonsense"), NOW)
-    assert "traceparent" not in dict(message.headers)
+@pytest.mark.parametrize("trace", ["", "00-nonsense", TRACE.upper(), "00-" + "0" * 32 + "-" + "0" * 16 + "-01"])
+def test_an_event_without_a_usable_trace_gets_one_that_a_repetition_gets_again(trace: str) -> None:
+    first = handler().handle(record_of(submitted(), trace=trace), NOW)
+    given = dict(first[0].headers)["traceparent"]
+    assert len(given) == 55
+    assert given not in (trace.encode(), TRACE.encode())
+    assert handler().handle(record_of(submitted(), trace=trace, offset=7), LATER) == first
 
 
 def test_jobs_are_forgotten_by_domain_time_and_applications_are_kept() -> None:
