@@ -132,3 +132,22 @@ def test_tasks_left_behind_are_cancelled_and_errors_come_out():
 def test_a_domain_speed_of_nothing_is_refused():
     with pytest.raises(ValueError, match="positive"):
         run_virtual(lambda clock: clock.sleep_wall(0), START_MS, speed=0)
+
+
+def test_waiting_for_a_rounding_error_moves_time() -> None:
+    """Two loops that each wait for the rest of an uneven tick must not keep each other busy at one moment for ever."""
+
+    async def ticker(clock: VirtualClock, period_s: float) -> int:
+        ticks, due_s = 0, clock.wall_s() + period_s
+        for _ in range(100_000):
+            await asyncio.sleep(max(0.0, due_s - clock.wall_s()))
+            if clock.wall_s() >= due_s:
+                ticks, due_s = ticks + 1, clock.wall_s() + period_s
+            if ticks == 1_000:
+                return ticks
+        raise AssertionError("time stood still")
+
+    async def main(clock: VirtualClock) -> list[int]:
+        return await asyncio.gather(*(ticker(clock, 0.1 + share / 7) for share in range(3)))
+
+    assert run_virtual(main, 0) == [1_000, 1_000, 1_000]
