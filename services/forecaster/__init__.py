@@ -1,0 +1,1 @@
+"""The forecaster service."""
