@@ -23,9 +23,9 @@ from services.executor.shell.journal_store import JournalStore
 from services.executor.shell.node import SOURCE, Node, Surroundings
 from services.executor.shell.nursery import Nursery
 from services.executor.shell.outbox import Outbox, Parcel
-from services.executor.shell.spans import Spans, Untraced
 from services.runtime.bus.port import Bus, BusError, Consumer
 from services.runtime.clock import Clock
+from services.runtime.tracing import Spans, Untraced
 
 PLACEMENTS = "placements"
 BATCH_RECORDS_MAX = 500
@@ -34,8 +34,11 @@ POLL_TIMEOUT_S = 60.0
 """Records wake the loop at once; this only bounds how long a silent poll lasts."""
 BACKOFF_S = (0.1, 0.2, 0.5, 1.0, 2.0)
 """Pauses before reading again after the connection broke, the last one repeats: a broker restart takes 2 to 5 s."""
-STOP_JOBS_WAIT_S = 20.0
-"""Wall seconds that jobs get to save and end when the executor stops them on its way out; then they are killed."""
+STOP_JOBS_WAIT_S = 6.0
+"""Wall seconds that jobs get to save and end when the executor stops them on its way out; then they are killed. All of it has
+to fit into the runtime's drain limit."""
+KILLED_WAIT_S = 2.0
+"""Until killed processes are gone; what the kernel can't kill (a hung disk) is left behind and adopted by the next start."""
 LAST_REPORTS_WAIT_S = 2.0
 """Wall seconds for the last reports on the way out; what is left is in the journal and sent on the next start."""
 
@@ -72,11 +75,17 @@ class Executor:
         self.nodes: dict[str, Node] = {}
         self.ready = asyncio.Event()
         """Set once every node has applied what was placed before the start."""
+        self._outbox: Outbox | None = None
+
+    @property
+    def reports_waiting(self) -> int:
+        """Reports the broker has not acknowledged yet."""
+        return 0 if self._outbox is None else self._outbox.waiting
 
     async def run(self, stop: asyncio.Event | None = None) -> None:
         """Work until `stop` is set. Raises what went wrong; runs are then still alive."""
         nursery = Nursery()
-        outbox = Outbox(self._bus, self._clock, self._settings.client_id)
+        outbox = self._outbox = Outbox(self._bus, self._clock, self._settings.client_id)
         try:
             await self._open(nursery, outbox)
             nursery.spawn(outbox.run())
@@ -180,7 +189,8 @@ class Executor:
             except TimeoutError:
                 for node in nodes:
                     await node.kill_all()
-                await asyncio.wait_for(stopping, STOP_JOBS_WAIT_S)
+                await asyncio.wait((stopping,), timeout=KILLED_WAIT_S)
+                stopping.cancel()
         try:
             await asyncio.wait_for(outbox.drained(), LAST_REPORTS_WAIT_S)
         except TimeoutError:

@@ -50,8 +50,8 @@ from services.executor.shell.drivers.port import Driver, Order, Run, StartRefuse
 from services.executor.shell.journal_store import JournalStore
 from services.executor.shell.nursery import Nursery
 from services.executor.shell.outbox import Outbox, Parcel
-from services.executor.shell.spans import Span, Spans
 from services.runtime.clock import Clock
+from services.runtime.tracing import Span, Spans
 
 SOURCE = "/gpugrid/executor"
 
@@ -136,11 +136,12 @@ class Node:
             await self._quiet.wait()
 
     async def kill_all(self) -> None:
-        """End by force whatever is still alive."""
+        """End at once whatever is still alive."""
         for key, live in list(self._live.items()):
             run = await live.run
             if run is not None and key in self.state.runs:
-                await self._terminate(key, run)
+                self._record(Terminating(key=key, time_ms=self._around.clock.now_ms()))
+                run.kill()
 
     def close(self) -> None:
         self._store.close()

@@ -61,7 +61,7 @@ STEPS = st.lists(
         st.tuples(st.just("place"), st.integers(1, 3), st.integers(1, 12), assignments()),
         st.tuples(st.just("wait"), st.sampled_from([0.0, 0.5, 5.0, 30.0])),
         st.tuples(st.just("crash"), st.sampled_from([0.0, 7.0])),
-        st.tuples(st.just("fail"), st.sampled_from(list(Unknown))),
+        st.tuples(st.just("fail"), st.sampled_from(list(Unknown)), st.integers(1, 6)),
         st.tuples(st.just("leave"), st.booleans()),
     ),
     max_size=14,
@@ -93,8 +93,9 @@ def test_any_history_is_survived(steps):
                     await rig.crash()
                     await rig.wait_s(duration_s)
                     await rig.start()
-                case "fail", how:
-                    rig.bus.fail_next_send("executions", how)
+                case "fail", how, times:
+                    for _ in range(times):
+                        rig.bus.fail_next_send("executions", how)
                 case "leave", stop_jobs:
                     await rig.leave()
                     await rig.start(stop_jobs=stop_jobs)

@@ -59,6 +59,10 @@ class Run(Protocol):
         """End it by force; `ended` then returns. Safe to call again, and after its end."""
         ...
 
+    def kill(self) -> None:
+        """End it at once, without grace; `ended` then returns. Safe to call while `stop` waits."""
+        ...
+
     async def rescale(self, gpus: tuple[int, ...]) -> None:
         """Tell an application which GPUs it holds now."""
         ...

@@ -127,8 +127,11 @@ class ProcessRun:
         try:
             await asyncio.wait_for(self._gone.wait(), self._grace_s)
         except TimeoutError:
-            self._job.signal_group(signal.SIGKILL)
+            self.kill()
             await self._gone.wait()
+
+    def kill(self) -> None:
+        self._job.signal_group(signal.SIGKILL)
 
     async def rescale(self, gpus: tuple[int, ...]) -> None:
         """The application reads its file; nobody is signalled, because an unprepared process would die of it."""

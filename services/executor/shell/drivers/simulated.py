@@ -122,6 +122,9 @@ class SimulatedRun:
         return Answer(self._course.fraction(elapsed_s), location="simulated")
 
     async def stop(self) -> None:
+        self.kill()
+
+    def kill(self) -> None:
         due_ms = None if self._course is None else self._end_ms(self._course)
         now_ms = self._clock.now_ms()
         if not self._stopped.done() and (due_ms is None or now_ms < due_ms):

@@ -1,0 +1,87 @@
+"""What an executor is configured with, and the driver that follows from it.
+
+Owns: the environment variables of this service. Refuses: several clusters in one process (a rack belongs to one). Read next:
+`loop.py`.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+from msgspec import Meta
+
+from schemas.base import Identifier
+from schemas.catalog import Catalog, read_catalog
+from services.executor.shell.device_uuids import device_uuids
+from services.executor.shell.drivers.environment import Site
+from services.executor.shell.drivers.port import Driver
+from services.executor.shell.drivers.process import ProcessDriver
+from services.executor.shell.drivers.simulated import SimulatedDriver
+from services.executor.shell.loop import Settings
+from services.runtime.clock import Clock
+from services.runtime.config import ConfigError, ServiceConfig
+
+
+class ExecutorConfig(ServiceConfig, frozen=True, kw_only=True):
+    """`GPUGRID_CLUSTERS` names the one cluster that all `GPUGRID_NODES` belong to."""
+
+    catalog: str
+    nodes: Annotated[tuple[Identifier, ...], Meta(min_length=1)]
+    """The nodes this process serves: a machine serves itself, one process may play a rack."""
+    driver: Literal["process", "simulated"] = "process"
+    """`process` runs commands; `simulated` runs jobs of template `simulated`, which only take time."""
+    stop_jobs_on_exit: bool = False
+    """1: an orderly stop ends the jobs, too (a demo). 0: they go on and the next executor adopts them (a restart)."""
+    journal_fsync: bool = True
+    """0: the journal survives the death of the process, not of the machine; a demo needs no more."""
+    node_hosts: tuple[str, ...] = ()
+    """`node=address`, for gangs over several machines; a node's id is its address otherwise."""
+
+
+def settings_of(config: ExecutorConfig) -> Settings:
+    """Raises ConfigError for an unknown cluster, or more than one."""
+    if len(config.clusters) != 1:
+        raise ConfigError("GPUGRID_CLUSTERS must name exactly one cluster for an executor: all its nodes belong to it.")
+    cluster = config.clusters[0]
+    if len(set(config.nodes)) != len(config.nodes):
+        raise ConfigError("GPUGRID_NODES names a node twice.")
+    try:
+        partition = catalog_of(config.catalog).partition_of(cluster)
+    except KeyError:
+        raise ConfigError(f"GPUGRID_CLUSTERS is {cluster!r}, which the catalog doesn't know.") from None
+    return Settings(
+        nodes=config.nodes,
+        cluster=cluster,
+        partition=partition,
+        client_id=config.instance_id or "executor",
+        stop_jobs_on_exit=config.stop_jobs_on_exit,
+    )
+
+
+def catalog_of(path: str) -> Catalog:
+    """Raises ConfigError."""
+    try:
+        return read_catalog(Path(path).read_bytes())
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"GPUGRID_CATALOG is {path!r}, which can't be used: {error}") from None
+
+
+def driver_of(config: ExecutorConfig, clock: Clock) -> Driver:
+    """The driver the configuration names. Raises ConfigError."""
+    if config.driver == "simulated":
+        return SimulatedDriver(clock)
+    hosts: dict[str, str] = {}
+    for pair in config.node_hosts:
+        node, _, address = pair.partition("=")
+        if not node or not address:
+            raise ConfigError(f"GPUGRID_NODE_HOSTS must be node=address, separated by commas, not {pair!r}.")
+        hosts[node] = address
+    # Several nodes in one process are a rack that is played: its GPUs aren't this machine's.
+    uuids = {config.nodes[0]: device_uuids()} if len(config.nodes) == 1 else {}
+    return ProcessDriver(clock, nodes_dir(config), Site(nodes=config.nodes, uuids=uuids, hosts=hosts))
+
+
+def nodes_dir(config: ExecutorConfig) -> Path:
+    """Where journals and run folders are, a folder per node."""
+    return Path(config.run_dir) / "nodes"
