@@ -73,7 +73,11 @@ BROKEN: list[tuple[Reason, str, Callable[[], Case]]] = [
     (Reason.ENVIRONMENT_UNUSABLE, "spec.environment", lambda: job(environment={"": "1"})),
     (Reason.ENVIRONMENT_UNUSABLE, "spec.environment", lambda: application(environment={"A": "\0"})),
     (Reason.ENVIRONMENT_UNUSABLE, "spec.environment", lambda: job(environment=dict.fromkeys("ABCD", ""))),
-    (Reason.SPEC_TOO_LARGE, "spec", lambda: job(labels={f"l{i}": "x" * 4_000 for i in range(1 + SPEC_BYTES_MAX // 4_000)})),
+    (
+        Reason.SPEC_TOO_LARGE,
+        "spec",
+        lambda: job(labels={f"l{i}": "x" * 4_000 for i in range(1 + SPEC_BYTES_MAX // 4_000)}),
+    ),
     (Reason.FLOOR_EXCEEDS_PEAK, "spec.floor_gpus", lambda: application(floor_gpus=17)),
     (Reason.PEAK_EXCEEDS_POOL, "spec.peak_gpus", lambda: application(peak_gpus=65)),
     (Reason.PEAK_EXCEEDS_POOL, "spec.peak_gpus", lambda: application(peak_gpus=13, pool="l4")),
