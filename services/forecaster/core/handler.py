@@ -27,6 +27,7 @@ from services.forecaster.core.duration import Model
 from services.forecaster.core.history import Seed
 
 SERVICE = "forecaster"
+SOURCE = f"gpugrid/{SERVICE}"
 HORIZON_S = 86_400
 ANSWERS_KEPT = 2_048
 """Ten full batches: what a failed send or a rebalance may ask for again."""
@@ -68,6 +69,10 @@ class ForecasterHandler:
         self._held_back: list[Envelope] = []
         self.counts: Counter[str] = Counter()
         """Records by what became of them, for metrics."""
+
+    def fresh(self) -> ForecasterHandler:
+        """A handler that has seen nothing, with the same model and seed."""
+        return ForecasterHandler(self._catalog, self._settings, model=self._model, seed=self._seed)
 
     def use_model(self, model: Model | None) -> None:
         """Replace the model between two records: all clusters answer with the new one from now on."""
@@ -203,9 +208,10 @@ class ForecasterHandler:
     def _refuse(self, record: Record, reason: str, detail: str, now: Now) -> list[Message]:
         self.counts[reason] += 1
         letter = dead_letter(record, service=SERVICE, reason=reason, detail=detail, now=now)
-        origin = f"{record.topic}/{record.partition}/{record.offset}"
-        source = f"gpugrid/{SERVICE}"
-        return [message(letter, key=origin, id=f"{origin}/{SERVICE}", source=source, time_ms=now.domain_ms)]
+        origin = f"{record.topic}/{record.partition}"
+        return [
+            message(letter, key=origin, id=f"{origin}/{record.offset}/{SERVICE}", source=SOURCE, time_ms=now.domain_ms)
+        ]
 
     # Time
 
@@ -289,7 +295,7 @@ class ForecasterHandler:
             event,
             key=key,
             id=id,
-            source=f"gpugrid/{SERVICE}",
+            source=SOURCE,
             time_ms=now.domain_ms,
             traceparent=traceparent,
             partition=self._catalog.partition_of(cluster),

@@ -1,0 +1,161 @@
+"""Past runs replayed in time order, as the forecaster would have met them: training rows, scores, and the history they leave.
+
+Owns honesty: at each submit only what had *ended* by then is known, and what was still running counts as a lower bound.
+Refuses: models (an argument), files. Read next: `history.py`, `features.py`; `shell/training.py` uses it.
+"""
+
+from __future__ import annotations
+
+from bisect import insort
+from dataclasses import dataclass, field
+from math import log
+
+import numpy as np
+from numpy.typing import NDArray
+
+from services.forecaster.core.features import GIVEN, NAMES, feature_row, unknown_features
+from services.forecaster.core.history import DurationHistory, Subject
+from services.forecaster.core.prior import unknown_hazard
+
+Array = NDArray[np.float64]
+
+CENSORED_SHARES = (1 / 6, 1 / 2, 5 / 6)
+"""A run still going on is trained on three times with a third of the weight: at these points of what may still come."""
+
+
+@dataclass(frozen=True, slots=True)
+class PastRuns:
+    """Runs ordered by submit. `ended` False: `duration_s` is how long it had run when the record was cut."""
+
+    submit_s: NDArray[np.int64]
+    duration_s: Array
+    ended: NDArray[np.bool_]
+    gpus: NDArray[np.int64]
+    team: tuple[str, ...]
+
+    def __len__(self) -> int:
+        return len(self.submit_s)
+
+    def subject(self, row: int) -> Subject:
+        return Subject(team=self.team[row], gpus=int(self.gpus[row]))
+
+    def log_s(self) -> Array:
+        return np.log(np.maximum(self.duration_s, 1.0))
+
+
+@dataclass(slots=True)
+class Replayed:
+    """`rows`: (runs, 22) features at submit. `running_at`: per cut (rows still running, their conditional log seconds)."""
+
+    rows: Array
+    history: DurationHistory
+    running_at: dict[int, tuple[NDArray[np.int64], Array]] = field(default_factory=dict)
+
+    def base(self, column: int) -> Array:
+        """log P50 (0) or log P90 (1) by history alone."""
+        return self.rows[:, GIVEN + column]
+
+
+def replay(runs: PastRuns, cuts_s: tuple[int, ...] = ()) -> Replayed:
+    """Replay all runs; at each of the ordered `cuts_s` note what was running and how long it might still last."""
+    history = DurationHistory()
+    prior = unknown_hazard()
+    rows = np.full((len(runs), len(NAMES)), np.nan)
+    result = Replayed(rows, history)
+    going: dict[int, int] = {}
+    waiting_cuts = list(reversed(cuts_s))
+    for time_s, is_submit, row in _in_order(runs):
+        while waiting_cuts and waiting_cuts[-1] <= time_s:
+            cut_s = waiting_cuts.pop()
+            result.running_at[cut_s] = _running(runs, history, going, prior, cut_s)
+        now_ms = int(time_s) * 1000
+        if is_submit:
+            subject = runs.subject(row)
+            view = history.view(subject, now_ms, prior)
+            rows[row] = feature_row(unknown_features(subject.gpus), view, now_ms)
+            going[row] = history.start(subject, now_ms)
+        else:
+            history.finish(going.pop(row), float(runs.duration_s[row]), observed=bool(runs.ended[row]))
+    for cut_s in reversed(waiting_cuts):
+        result.running_at[cut_s] = _running(runs, history, going, prior, cut_s)
+    return result
+
+
+def training_rows(runs: PastRuns, replayed: Replayed, cut_s: int, column: int) -> tuple[Array, Array, Array]:
+    """(features, log seconds above history's quantile, weights) of what was known at a cut of the replay."""
+    known = (runs.submit_s + runs.duration_s <= cut_s) & runs.ended
+    done = np.flatnonzero(known)
+    running, guesses = replayed.running_at[cut_s]
+    rows = np.concatenate([done] + [running] * len(CENSORED_SHARES))
+    targets = np.concatenate([runs.log_s()[done], *guesses.T])
+    weights = np.concatenate([np.ones(len(done)), np.full(guesses.size, 1.0 / len(CENSORED_SHARES))])
+    return replayed.rows[rows], targets - replayed.base(column)[rows], weights
+
+
+def _in_order(runs: PastRuns) -> list[tuple[float, bool, int]]:
+    """Ends before submits of the same second: what had ended was known."""
+    ends = [(float(runs.submit_s[row] + runs.duration_s[row]), False, row) for row in range(len(runs))]
+    submits = [(float(runs.submit_s[row]), True, row) for row in range(len(runs))]
+    return sorted(ends + submits)
+
+
+def _running(
+    runs: PastRuns, history: DurationHistory, going: dict[int, int], prior: Array, cut_s: int
+) -> tuple[NDArray[np.int64], Array]:
+    rows = np.array(sorted(going), np.int64)
+    guesses = np.zeros((len(rows), len(CENSORED_SHARES)))
+    for place, row in enumerate(rows):
+        elapsed_s = float(cut_s - runs.submit_s[row])
+        view = history.view(runs.subject(int(row)), cut_s * 1000, prior, skipped=going[int(row)])
+        for column, share in enumerate(CENSORED_SHARES):
+            guesses[place, column] = max(view.log_quantile(share, survived_s=elapsed_s), log(max(elapsed_s, 1.0)))
+    return rows, guesses
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """Of log-duration forecasts: pinball = P50 + P90, factor = median of max(actual ÷ P50, P50 ÷ actual)."""
+
+    runs: int
+    pinball: float
+    factor: float
+    coverage: float
+
+    @classmethod
+    def of(cls, actual: Array, log_p50: Array, log_p90: Array) -> Score:
+        return cls(
+            runs=len(actual),
+            pinball=round(float(_pinball(0.5, actual - log_p50) + _pinball(0.9, actual - log_p90)), 4),
+            factor=round(float(np.exp(np.median(np.abs(actual - log_p50)))), 3),
+            coverage=round(float((actual <= log_p90).mean()), 4),
+        )
+
+
+def _pinball(share: float, miss: Array) -> float:
+    return float(np.maximum(share * miss, (share - 1.0) * miss).mean())
+
+
+def keyed_history(runs: PastRuns, *, runs_of_key_min: int = 5) -> tuple[Array, Array]:
+    """The rule to beat: P50 and P90 of all ended runs of the same team and size, of all runs below `runs_of_key_min`."""
+    by_key: dict[tuple[str, int], list[float]] = {}
+    everything: list[float] = []
+    log_s = runs.log_s()
+    p50, p90 = np.zeros(len(runs)), np.zeros(len(runs))
+    for _, is_submit, row in _in_order(runs):
+        key = (runs.team[row], int(runs.gpus[row]))
+        if not is_submit:
+            if runs.ended[row]:
+                insort(by_key.setdefault(key, []), float(log_s[row]))
+                insort(everything, float(log_s[row]))
+            continue
+        own = by_key.get(key, [])
+        sample = own if len(own) >= runs_of_key_min else everything
+        p50[row], p90[row] = (_at(sample, 0.5), _at(sample, 0.9)) if sample else (log(1_200.0), log(20_000.0))
+    return p50, p90
+
+
+def _at(ordered: list[float], share: float) -> float:
+    place = share * (len(ordered) - 1)
+    low = int(place)
+    high = min(low + 1, len(ordered) - 1)
+    return ordered[low] + (ordered[high] - ordered[low]) * (place - low)

@@ -1,0 +1,105 @@
+"""The forecaster as a running service: model loaded and warm before it joins its group, the handler under faust.
+
+Owns: which model and history a process starts from. Refuses: rules. Read next: `core/handler.py`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+from schemas.catalog import Catalog, read_catalog
+from schemas.deadletters import dead_letter
+from schemas.jobs import JobAccepted, JobSpec, Kind
+from schemas.messages import message
+from schemas.records import Message, Now, Record
+from services.forecaster.core.handler import SERVICE, SOURCE, ForecasterHandler, Settings
+from services.forecaster.shell.model import MODEL_FILE, ModelError, load_model
+from services.runtime.config import ConfigError, ServiceConfig
+from services.runtime.surroundings import serve_handler
+
+BUNDLED, NO_MODEL = "bundled", "none"
+
+log = logging.getLogger(__name__)
+
+
+class ForecasterConfig(ServiceConfig, frozen=True, kw_only=True):
+    """`GPUGRID_CATALOG`: the catalog file. `GPUGRID_MODEL`: `bundled`, `none` (history alone), or a model file."""
+
+    catalog: Annotated[str, Meta(min_length=1)]
+    model: Annotated[str, Meta(min_length=1)] = BUNDLED
+    step_s: Annotated[int, Meta(ge=60, le=86_400)] = 900
+    """Step of demand and arrival forecasts; must divide a day."""
+    demand_period_s: Annotated[float, Meta(gt=0, le=86_400)] = 600.0
+    """Domain seconds between two forecasts of one application."""
+
+
+def make_handler(catalog: Catalog, *, model: str = BUNDLED, settings: Settings | None = None) -> ForecasterHandler:
+    """A handler with its model and the history the model was trained on, warm. Raises ModelError."""
+    settings = settings or Settings()
+    if model == NO_MODEL:
+        handler = ForecasterHandler(catalog, settings)
+    else:
+        booster, seed = load_model(MODEL_FILE if model == BUNDLED else Path(model))
+        handler = ForecasterHandler(catalog, settings, model=booster, seed=seed)
+    warm_up(handler, catalog)
+    return handler
+
+
+def warm_up(handler: ForecasterHandler, catalog: Catalog) -> None:
+    """Compile the kernels and touch the boosters on a handler of the same make, so that no job pays for it."""
+    rehearsal = handler.fresh()
+    spec = JobSpec(kind=Kind.TRAINING, team="warm-up", user="warm-up", priority=1, sizes=[1, 2], template="warm-up")
+    accepted = JobAccepted(
+        job_id="warm-up",
+        cluster=catalog.default_cluster,
+        pools=[],
+        submitted_ms=0,
+        accepted_ms=0,
+        digest="",
+        spec=spec,
+    )
+    carried = message(accepted, key="warm-up", id="warm-up", source="warm-up", time_ms=0)
+    record = Record("jobs", 0, 0, carried.key, carried.value, carried.headers, 0)
+    rehearsal.handle(record, Now(domain_ms=0, wall_ms=0))
+    state = rehearsal.cluster(catalog.default_cluster)
+    assert state is not None, "the rehearsal has just made it"
+    history = state.durations.history
+    history.finish(history.start(state.ledger.jobs["warm-up"].facts.subject, 0), 60.0, observed=True)
+
+
+async def run_forecaster(config: ForecasterConfig, environ: Mapping[str, str], stop: asyncio.Event) -> None:
+    """Run until `stop` is set."""
+    if 86_400 % config.step_s:
+        raise ConfigError(f"GPUGRID_STEP_S is {config.step_s}: it must divide a day of 86400 s.")
+    settings = Settings(step_s=config.step_s, demand_period_s=config.demand_period_s)
+    try:
+        handler = make_handler(catalog_of(config), model=config.model, settings=settings)
+    except ModelError as error:
+        raise ConfigError(f"GPUGRID_MODEL: {error}") from None
+    log.info("model %s is warm", config.model)
+    await serve_handler(SERVICE, handler, config, environ, stop, dead_letter=unhandled)
+
+
+def catalog_of(config: ForecasterConfig) -> Catalog:
+    """The catalog the configuration names. Raises ConfigError."""
+    try:
+        return read_catalog(Path(config.catalog).read_bytes())
+    except OSError as error:
+        raise ConfigError(f"GPUGRID_CATALOG {config.catalog} can't be read ({error.strerror}).") from None
+    except (ValueError, msgspec.DecodeError) as error:
+        raise ConfigError(f"GPUGRID_CATALOG {config.catalog} is no catalog: {error}.") from None
+
+
+def unhandled(record: Record, error: Exception, now: Now) -> Message:
+    """The dead letter of a record on which the handler itself failed: a fault of ours, kept with the original bytes."""
+    detail = f"the forecaster failed on it: {error!r}; planners go on with the job's prior, report this"
+    letter = dead_letter(record, service=SERVICE, reason="internal_error", detail=detail, now=now)
+    origin = f"{record.topic}/{record.partition}"
+    return message(letter, key=origin, id=f"{origin}/{record.offset}/failed", source=SOURCE, time_ms=now.domain_ms)
