@@ -16,13 +16,17 @@ class JobColumn(IntEnum):
 
 
 class OptionColumn(IntEnum):
-    """Offered sizes of queued jobs. CLASS is the exponent of the size, -1 where the pool can't form it."""
+    """Offered sizes of queued jobs. CLASS is the exponent of the size, -1 where the pool can't form it.
+
+    EARLIEST repeats the job's earliest step, so that placing needs this table only.
+    """
 
     GPUS = 0
     CLASS = 1
     STEPS = 2
     HOLD = 3
     DENSITY = 4
+    EARLIEST = 5
 
 
 class RunningColumn(IntEnum):

@@ -20,17 +20,11 @@ WORD_STEPS = 64
 
 def facts_of(problem: Problem) -> Facts:
     """The kernels' view of a problem. Shares the arrays, copies nothing."""
-    topology = problem.topology
     return Facts(
         steps=problem.steps,
         two=problem.steps > WORD_STEPS,
         gpu_state=problem.gpu_state,
-        node_first=topology.node_first,
-        gpu_node=topology.gpu_node,
-        multi_ptr=topology.multi_ptr,
-        multi_node=topology.multi_node,
-        multi_nodes=topology.multi_nodes,
-        node_classes=topology.node_classes,
+        shape=problem.topology.packed,
         jobs=problem.job_table,
         option_ptr=problem.option_ptr,
         options=problem.option_table,

@@ -249,9 +249,7 @@ def _column(values: Sequence[int]) -> Ints:
 
 def _job_rows(queued: Sequence[QueuedJob]) -> Ints:
     """Job rows in `JobColumn` order."""
-    rows = [
-        (max(0, job.earliest_step), int(job.refusal), job.arrival, job.priority, _requested(job)) for job in queued
-    ]
+    rows = [(max(0, job.earliest_step), int(job.refusal), job.arrival, job.priority, _requested(job)) for job in queued]
     return np.array(rows, dtype=np.int64).reshape(-1, len(JobColumn))
 
 
@@ -277,7 +275,7 @@ def _option_rows(queued: Sequence[QueuedJob], topology: Topology, steps: int) ->
             duration = min(max(1, option.duration_steps), steps + 1)
             hold = min(max(duration, option.hold_steps), steps + 1)
             density = (2 * job.priority * (DENSITY_ONE // PRIORITY_ONE) * best + gpu_steps) // (2 * gpu_steps)
-            rows.append((option.gpus, k if fits else -1, duration, hold, density))
+            rows.append((option.gpus, k if fits else -1, duration, hold, density, max(0, job.earliest_step)))
         pointers.append(len(rows))
     return _column(pointers), np.array(rows, dtype=np.int64).reshape(-1, len(OptionColumn))
 

@@ -34,6 +34,7 @@ class Topology:
     multi_node: NDArray[np.int64]
     multi_nodes: NDArray[np.int64]
     node_classes: int
+    packed: NDArray[np.int64]  # all of the above in one array, see kernels/shape.py
 
     @property
     def gpus(self) -> int:
@@ -66,16 +67,20 @@ def topology_of(node_sizes: tuple[int, ...]) -> Topology:
         blocks.append(_blocks(node_sizes, node_first, size))
         size *= 2
     several = [[block for block in row if block[2] > 1] for row in blocks]
+    multi_ptr, multi_node, multi_nodes = _pointers(several), _flat(several, 1), _flat(several, 2)
+    node_classes = max(node_sizes, default=0).bit_length()
+    head = np.array([len(node_sizes), gpus, len(blocks), node_classes, len(multi_node)], dtype=np.int64)
     return Topology(
         node_sizes=node_sizes,
         node_first=node_first,
         gpu_node=gpu_node,
         block_ptr=_pointers(blocks),
         block_first=_flat(blocks, 0),
-        multi_ptr=_pointers(several),
-        multi_node=_flat(several, 1),
-        multi_nodes=_flat(several, 2),
-        node_classes=max(node_sizes, default=0).bit_length(),
+        multi_ptr=multi_ptr,
+        multi_node=multi_node,
+        multi_nodes=multi_nodes,
+        node_classes=node_classes,
+        packed=np.concatenate((head, node_first, gpu_node, multi_ptr, multi_node, multi_nodes)),
     )
 
 

@@ -18,6 +18,7 @@ Words = NDArray[np.uint64]
 
 # numba freezes plain integers; enum members inside index expressions compile far slower
 EARLIEST, REFUSAL, ARRIVAL = int(JobColumn.EARLIEST), int(JobColumn.REFUSAL), int(JobColumn.ARRIVAL)
+OPTION_EARLIEST = int(OptionColumn.EARLIEST)
 GPUS, CLASS, STEPS = int(OptionColumn.GPUS), int(OptionColumn.CLASS), int(OptionColumn.STEPS)
 HOLD, DENSITY = int(OptionColumn.HOLD), int(OptionColumn.DENSITY)
 RUNNING_FIRST, RUNNING_GPUS = int(RunningColumn.FIRST), int(RunningColumn.GPUS)
@@ -25,7 +26,7 @@ RUNNING_STEPS, RUNNING_HOLD = int(RunningColumn.STEPS), int(RunningColumn.HOLD)
 APP_PRIORITY, APP_FLOOR = int(AppColumn.PRIORITY), int(AppColumn.FLOOR)
 APP_SWITCH_MAX, APP_SWITCH_LEFT = int(AppColumn.SWITCH_MAX), int(AppColumn.SWITCH_LEFT)
 
-# rows of Grid.words
+# first rows of Grid.bits
 BUSY_LO, BUSY_HI, GUARD_LO, GUARD_HI = 0, 1, 2, 3
 # columns of Grid.place
 START, FIRST, OPTION, GAIN = 0, 1, 2, 3
@@ -38,12 +39,7 @@ class Facts(NamedTuple):
     steps: int
     two: bool
     gpu_state: Ints
-    node_first: Ints
-    gpu_node: Ints
-    multi_ptr: Ints
-    multi_node: Ints
-    multi_nodes: Ints
-    node_classes: int
+    shape: Ints
     jobs: Ints
     option_ptr: Ints
     options: Ints
@@ -55,15 +51,38 @@ class Facts(NamedTuple):
     weight_sum: Ints
 
 
-class Grid(NamedTuple):
-    """`words` rows: busy (guard and batch cells) and guard (applications, reservations, closed GPUs) per GPU.
+class Work(NamedTuple):
+    """The few facts that placing a job needs."""
 
-    `place` rows: start (-1 = not in the window), first GPU, option row, gain of every job.
-    `index[k, half, node]`: steps in which the node has no free block of class k; the last k: steps in which any of its
-    GPUs is busy. Valid where `stale[node]` is 0.
+    options: Ints
+    option_ptr: Ints
+    weight_sum: Ints
+    shape: Ints
+
+
+class Grid(NamedTuple):
+    """The working state of one grid: two arrays, and where things lie in them.
+
+    `place` rows: start (-1 = not in the window), first GPU, option row, gain of every job. `bits` is as wide as the
+    pool; its rows are
+    - busy (guard and batch cells) and guard (applications, reservations, closed GPUs) words per GPU, lo and hi;
+    - from `block_lo`/`block_hi` one row per class: busy words of the block from GPU g on, all ones where none exists;
+    - from `guard_lo`/`guard_hi` the same for guard words, present only if some hold is longer than its duration;
+    - from `node_lo`/`node_hi` one row per class: steps in which node n has no free block; only in large pools;
+    - two rows of `scratch`.
+    The hi rows exist only for windows of more than 64 steps.
     """
 
-    words: Words
+    bits: Words
     place: Ints
-    index: Words
-    stale: NDArray[np.uint8]
+    steps: int
+    two: bool
+    flat: bool
+    classes: int
+    block_lo: int
+    block_hi: int
+    guard_lo: int
+    guard_hi: int
+    node_lo: int
+    node_hi: int
+    scratch: int

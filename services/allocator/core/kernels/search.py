@@ -1,8 +1,7 @@
 """From facts to the finished grid: layout, greedy construction, local search over the order of jobs.
 
-The grid is always legal: a candidate grid is built by placing jobs one after the other where they fit, and a rejected
-candidate is undone exactly. The budget is a number of candidate grids, never time; randomness is a xorshift stream
-from the seed.
+The grid is always legal: a candidate grid is built by placing jobs one after the other where they fit. The budget is a
+number of candidate grids, never time; randomness is a xorshift stream from the seed.
 """
 
 from __future__ import annotations
@@ -10,27 +9,33 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from services.allocator.core.kernels.bits import ALL, ZERO
+from services.allocator.core.kernels.bits import ZERO
+from services.allocator.core.kernels.blocks import fill_grid
 from services.allocator.core.kernels.board import (
     ARRIVAL,
     BUSY_HI,
     BUSY_LO,
     CLASS,
     DENSITY,
-    EARLIEST,
+    FIRST,
     GAIN,
     GPUS,
     GUARD_HI,
     GUARD_LO,
+    HOLD,
+    OPTION,
     PLACE_COLUMNS,
+    REFUSAL,
     START,
     STEPS,
     Grid,
+    Work,
 )
 from services.allocator.core.kernels.layout import lay_out, running_words
-from services.allocator.core.kernels.place import mark, place_job
+from services.allocator.core.kernels.place import place_job, put
 
-TIGHT_GPUS_MAX = 256  # above it the best-fit scan of all blocks costs more than it earns
+FLAT_GPUS_MAX = 512  # above it scanning nodes first beats scanning all blocks
+CHECKPOINT_WORDS_MAX = 1 << 19  # 4 MiB of grid copies: more leaves the cache and costs more than placing again
 
 
 @njit(cache=True)
@@ -52,25 +57,29 @@ def draw(state, n):
 
 @njit(cache=True)
 def value_order(f):
-    """Jobs by descending best density, then descending size, then arrival."""
+    """Jobs that may be planned by descending best density, then descending size, then arrival."""
     jobs = f.jobs.shape[0]
     density, size = np.zeros(jobs, np.int64), np.zeros(jobs, np.int64)
     for j in range(jobs):
         for o in range(f.option_ptr[j], f.option_ptr[j + 1]):
-            if f.options[o, CLASS] >= 0:
+            if f.options[o, CLASS] >= 0 and f.jobs[j, REFUSAL] == 0:
                 density[j] = max(density[j], f.options[o, DENSITY])
                 size[j] = max(size[j], f.options[o, GPUS])
     order = np.argsort(f.jobs[:, ARRIVAL], kind="mergesort")
     order = order[np.argsort(-size[order], kind="mergesort")]
-    return order[np.argsort(-density[order], kind="mergesort")]
+    order = order[np.argsort(-density[order], kind="mergesort")]
+    count = 0
+    for j in order:
+        count += 1 if density[j] > 0 else 0
+    return order[:count].copy()
 
 
 @njit(cache=True)
-def margin_density(f, words, order):
+def margin_density(f, g, order):
     """Density of the job at which work in `order` first exceeds the free cells of the window; 0 if all fits."""
     free = 0
-    for i in range(words.shape[1]):
-        free += _clear_steps(words[BUSY_LO, i], words[BUSY_HI, i], f.steps)
+    for i in range(g.bits.shape[1]):
+        free += _clear_steps(g.bits[BUSY_LO, i], g.bits[BUSY_HI, i], f.steps)
     for j in order:
         density, work = np.int64(0), np.int64(0)
         for o in range(f.option_ptr[j], f.option_ptr[j + 1]):
@@ -86,8 +95,6 @@ def margin_density(f, words, order):
 @njit(cache=True)
 def _clear_steps(lo, hi, steps):
     """Number of clear bits below `steps`."""
-    if lo == ALL and hi == ALL:
-        return 0
     if lo == ZERO and hi == ZERO:
         return steps
     clear = 0
@@ -98,20 +105,29 @@ def _clear_steps(lo, hi, steps):
 
 
 @njit(cache=True)
-def build(f, g, order, forced, margin, tight):
+def build(w, g, order, forced, margin, tight):
     """Place all jobs in order into an empty grid; returns the total gain."""
     total = np.int64(0)
     for j in order:
-        total += place_job(f, g, j, forced[j], margin, tight)
+        total += place_job(w, g, j, forced[j], margin, tight)
     return total
 
 
 @njit(cache=True)
-def improve(f, g, order, forced, margin, tight, total, iterations, random):
-    """Local search: move a job forward or back, swap two, or force a size; keep what isn't worse. Returns the gain."""
+def improve(w, g, order, forced, margin, tight, total, iterations, random, slack):
+    """Local search: move a job forward or back, swap two, or force a size; keep what isn't worse. Returns the gain.
+
+    `saved[p]` is the grid before the job at position p * stride was placed, so a candidate starts from the last copy
+    before the first changed position. The grid itself is scratch from here on: `g.place` is the result.
+    """
     jobs = len(order)
     if jobs < 2:
         return total
+    rows = g.scratch
+    stride = 1 + (jobs * rows * g.bits.shape[1]) // CHECKPOINT_WORDS_MAX
+    saved = np.empty(((jobs - 1) // stride + 1, rows, g.bits.shape[1]), np.uint64)
+    saved[0] = g.bits[:rows]
+    _save_from(w, g, order, saved, stride, 0)
     old_place, old_order = g.place.copy(), order.copy()
     for _ in range(iterations):
         a, b = draw(random, jobs), draw(random, jobs)
@@ -120,44 +136,82 @@ def improve(f, g, order, forced, margin, tight, total, iterations, random):
         if kind == 0:
             changed = order[a]
             old_forced = forced[changed]
-            options = f.option_ptr[changed + 1] - f.option_ptr[changed]
+            options = w.option_ptr[changed + 1] - w.option_ptr[changed]
             pick = draw(random, options + 1)
-            forced[changed] = f.option_ptr[changed] + pick - 1 if pick > 0 else -1
+            forced[changed] = w.option_ptr[changed] + pick - 1 if pick > 0 else -1
             b = a
             if forced[changed] == old_forced:
                 continue
         elif a == b:
             continue
-        low = min(a, b)
-        new_total = total
-        for i in range(low, jobs):
-            j = order[i]
-            if g.place[j, START] >= 0:
-                mark(f, g, j, False)
-            old_order[i] = j
-            old_place[j] = g.place[j]
-            new_total -= g.place[j, GAIN]
+        low, high = min(a, b), max(a, b)
+        _restore(w, g, order, saved, stride, low)
         if kind == 1:
             order[a], order[b] = order[b], order[a]
         elif kind >= 2:
             _move(order, a, b)
-        for i in range(low, jobs):
-            new_total += place_job(f, g, order[i], forced[order[i]], margin, tight)
-        if new_total >= total:
-            total = new_total
+        change, done = _rebuild(w, g, order, forced, margin, tight, old_place, low, high, slack)
+        if change >= 0:
+            total += change
+            for i in range(low, done):
+                old_order[i] = order[i]
+                for c in range(PLACE_COLUMNS):
+                    old_place[order[i], c] = g.place[order[i], c]
+            _restore(w, g, old_order, saved, stride, low)
+            _save_from(w, g, order, saved, stride, low)
             continue
-        for i in range(low, jobs):
-            if g.place[order[i], START] >= 0:
-                mark(f, g, order[i], False)
         if changed >= 0:
             forced[changed] = old_forced
-        for i in range(low, jobs):
-            j = old_order[i]
-            order[i] = j
-            g.place[j] = old_place[j]
-            if g.place[j, START] >= 0:
-                mark(f, g, j, True)
+        for i in range(low, max(done, high + 1)):
+            order[i] = old_order[i]
+            for c in range(PLACE_COLUMNS):
+                g.place[order[i], c] = old_place[order[i], c]
     return total
+
+
+@njit(cache=True)
+def _restore(w, g, order, saved, stride, position):
+    """Bring the grid to the state before the job at `position`."""
+    g.bits[: saved.shape[1]] = saved[position // stride]
+    for i in range(position // stride * stride, position):
+        if g.place[order[i], START] >= 0:
+            put(w, g, order[i])
+
+
+@njit(cache=True)
+def _save_from(w, g, order, saved, stride, position):
+    """Put the placed jobs order[position:] into the grid again and save copies on the way."""
+    last = (len(order) - 1) // stride * stride
+    for i in range(position, last):
+        if g.place[order[i], START] >= 0:
+            put(w, g, order[i])
+        if (i + 1) % stride == 0:
+            saved[(i + 1) // stride] = g.bits[: saved.shape[1]]
+
+
+@njit(cache=True)
+def _rebuild(w, g, order, forced, margin, tight, old_place, low, high, slack):
+    """Place jobs order[low:] again; returns (change of gain, end of the placed positions), or (-1, end) to reject.
+
+    Only positions low..high differ from the old order. If these jobs land where they were, the rest does, too; if
+    they lose more than `slack`, the rest is not tried.
+    """
+    jobs, change, same = len(order), np.int64(0), True
+    for i in range(low, jobs):
+        j = order[i]
+        gain = place_job(w, g, j, forced[j], margin, tight)
+        change += gain - old_place[j, GAIN]
+        same = (
+            same
+            and g.place[j, START] == old_place[j, START]
+            and (gain == 0 or (g.place[j, FIRST] == old_place[j, FIRST] and g.place[j, OPTION] == old_place[j, OPTION]))
+        )
+        if i >= high:
+            if same:
+                return np.int64(0), i + 1
+            if change < -slack:
+                return np.int64(-1), i + 1
+    return (change if change >= 0 else np.int64(-1)), jobs
 
 
 @njit(cache=True)
@@ -175,36 +229,66 @@ def _move(order, source, target):
 @njit(cache=True)
 def empty_grid(f):
     """A grid without any cell in use; guards are still to be filled (`close_grid` comes after)."""
-    gpus, jobs, nodes = len(f.gpu_state), f.jobs.shape[0], len(f.node_first) - 1
-    place = np.full((jobs, PLACE_COLUMNS), -1, np.int64)
-    index = np.zeros((f.node_classes + 1, 2, nodes), np.uint64)
-    return Grid(np.zeros((4, gpus), np.uint64), place, index, np.ones(nodes, np.uint8))
+    gpus, jobs = len(f.gpu_state), f.jobs.shape[0]
+    classes = 1
+    holds = False
+    for o in range(f.options.shape[0]):
+        classes = max(classes, f.options[o, CLASS] + 1)
+        holds = holds or f.options[o, HOLD] != f.options[o, STEPS]
+    halves = 2 if f.two else 1
+    flat = gpus <= FLAT_GPUS_MAX
+    block = 4
+    guard = block + halves * classes
+    node = guard + (halves * classes if holds else 0)
+    scratch = node + (0 if flat else halves * classes)
+    return Grid(
+        np.zeros((scratch + 2, gpus), np.uint64),
+        np.full((jobs, PLACE_COLUMNS), -1, np.int64),
+        f.steps,
+        f.two,
+        flat,
+        classes,
+        block,
+        block + classes,
+        guard if holds else -1,
+        guard + classes if holds else -1,
+        node,
+        node + classes,
+        scratch,
+    )
 
 
 @njit(cache=True)
-def close_grid(f, g):
-    """Make busy words from finished guard words and running jobs."""
-    for i in range(len(f.gpu_state)):
-        g.words[BUSY_LO, i] = g.words[GUARD_LO, i]
-        g.words[BUSY_HI, i] = g.words[GUARD_HI, i]
-    running_words(f, g.words[BUSY_LO], g.words[BUSY_HI], False)
+def close_grid(f, w, g):
+    """Derive busy words and everything below them from finished guard words and running jobs."""
+    g.bits[BUSY_LO] = g.bits[GUARD_LO]
+    g.bits[BUSY_HI] = g.bits[GUARD_HI]
+    running_words(f, g.bits[BUSY_LO], g.bits[BUSY_HI], False)
+    fill_grid(w, g)
 
 
 @njit(cache=True)
-def solve(f, iterations, seed):
+def work_of(f):
+    """The few facts that placing needs."""
+    return Work(f.options, f.option_ptr, f.weight_sum, f.shape)
+
+
+@njit(cache=True)
+def solve(f, iterations, seed, sl=30):
     """The fast mode. Returns job rows (start, first GPU, option, gain) and application segments."""
-    g = empty_grid(f)
-    segments = lay_out(f, g.words[GUARD_LO], g.words[GUARD_HI])
-    close_grid(f, g)
+    g, w = empty_grid(f), work_of(f)
+    segments = lay_out(f, g.bits[GUARD_LO], g.bits[GUARD_HI])
+    close_grid(f, w, g)
     order = value_order(f)
-    tight = len(f.gpu_state) <= TIGHT_GPUS_MAX
-    forced = np.full(len(order), -1, np.int64)
-    margin = margin_density(f, g.words, order)
-    total = build(f, g, order, forced, margin, tight)
+    forced = np.full(f.jobs.shape[0], -1, np.int64)
+    margin = margin_density(f, g, order)
+    first_grid = g.bits.copy() if iterations > 0 else g.bits
+    total = build(w, g, order, forced, margin, g.flat)
     if iterations > 0:
         random = np.empty(1, np.uint64)
         random[0] = np.uint64(seed) ^ np.uint64(0x9E3779B97F4A7C15)
         if random[0] == ZERO:
             random[0] = np.uint64(1)
-        improve(f, g, order, forced, margin, tight, total, iterations, random)
+        g.bits[:] = first_grid
+        improve(w, g, order, forced, margin, g.flat, total, iterations, random, total // 10000 * sl)
     return g.place, segments
