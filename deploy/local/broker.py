@@ -25,6 +25,7 @@ from deploy.local.broker_files import (
     log_settings_path,
     write_configuration,
 )
+from deploy.local.cache import write_failure
 from deploy.local.guarded import GuardedProcess
 from deploy.local.jvm import HEAP_MIB, aot_cache_path, java_argv
 from deploy.local.kafka_jars import KafkaUnavailableError, Progress, jar_paths, read_lock, resolve
@@ -92,10 +93,14 @@ class EmbeddedBroker:
         """Everything short of starting: jars, ports, configuration, format; returns the command line."""
         lock = read_lock()
         home = resolve(lock, self._progress)
+        checkpoint = bootstrap_checkpoint(home, lock)
         self._choose_ports()
-        self.data_dir.mkdir(parents=True, exist_ok=True)
-        properties = write_configuration(self.data_dir, self.port, self.controller_port)
-        format_log_dir(self.data_dir, bootstrap_checkpoint(home, lock))
+        try:
+            self.data_dir.mkdir(parents=True, exist_ok=True)
+            properties = write_configuration(self.data_dir, self.port, self.controller_port)
+            format_log_dir(self.data_dir, checkpoint)
+        except OSError as error:
+            raise BrokerFailedError(write_failure(self.data_dir, error, "use a run folder on another disk")) from error
         options = [f"-Dlog4j2.configurationFile={log_settings_path(self.data_dir).as_uri()}"]
         ahead_of_time = aot_cache_path(home)
         if ahead_of_time.exists() and not self._java_options:
@@ -120,7 +125,7 @@ class EmbeddedBroker:
                 raise BrokerFailedError("The broker is not running: call start() first.")
             if process.poll() is not None:
                 if not (self._port_is_free_to_change and self._lost_its_port() and tries < PORT_TRIES_MAX):
-                    raise BrokerFailedError(self._failure())
+                    raise BrokerFailedError(self.explain())
                 tries += 1
                 process.close()
                 self.port = self.controller_port = 0
@@ -161,6 +166,22 @@ class EmbeddedBroker:
     ) -> None:
         self.stop()
 
+    def explain(self) -> str:
+        """Why the broker ended, in one sentence, as far as its logs tell."""
+        text = self._last_log()
+        if "No space left on device" in text:
+            return f"Kafka stopped because the disk of {self.data_dir} is full: free some space and start again."
+        if self._lost_its_port():
+            return f"Kafka could not bind port {self.port} or {self.controller_port}: stop what listens there."
+        if "Failed to acquire lock on file" in text:
+            return f"Another broker runs on {self.data_dir}: stop it (gpugrid down) or use another run folder."
+        if "insufficient memory" in text.lower() or "Could not reserve enough space" in text:
+            return f"There is too little memory for Kafka's {self._heap_mib} MiB heap: close something and start again."
+        hint = next(
+            (line for line in reversed(text.splitlines()) if "ERROR" in line or "Error" in line), "no reason given"
+        )
+        return f"Kafka stopped ({hint.strip()[:200]}): see {self.data_dir}/kafka.log."
+
     def _choose_ports(self) -> None:
         if self.port == 0:
             self.port = free_port()
@@ -180,22 +201,6 @@ class EmbeddedBroker:
             with contextlib.suppress(OSError):
                 text += path.read_text(errors="replace")[-20_000:]
         return text
-
-    def _failure(self) -> str:
-        text = self._last_log()
-        code = self.process.poll() if self.process else None
-        if "No space left on device" in text:
-            return f"Kafka stopped because the disk of {self.data_dir} is full: free some space and start again."
-        if self._lost_its_port():
-            return f"Kafka could not bind port {self.port} or {self.controller_port}: stop what listens there."
-        if "Failed to acquire lock on file" in text:
-            return f"Another broker runs on {self.data_dir}: stop it (gpugrid down) or use another run folder."
-        if "insufficient memory" in text.lower() or "Could not reserve enough space" in text:
-            return f"There is too little memory for Kafka's {self._heap_mib} MiB heap: close something and start again."
-        hint = next(
-            (line for line in reversed(text.splitlines()) if "ERROR" in line or "Error" in line), "no reason given"
-        )
-        return f"Kafka stopped with exit code {code} ({hint.strip()[:200]}): see {self.data_dir}/kafka.log."
 
 
 def main(argv: list[str]) -> int:

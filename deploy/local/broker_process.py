@@ -26,6 +26,7 @@ def broker_process(broker: EmbeddedBroker, topics: Sequence[Topic] = TOPICS) -> 
         stage=0,
         ready_wait_s=READY_WAIT_S,
         stop_grace_s=STOP_GRACE_S,
+        explain=broker.explain,
         on_first_ready=lambda: _create(broker.address, topics),
         ports={"kafka": broker.port},
         cwd=broker.data_dir.parent,

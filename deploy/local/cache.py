@@ -6,6 +6,7 @@ Read next: `kafka_jars`.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import sys
@@ -30,6 +31,13 @@ def cache_root() -> Path:
         return Path.home() / "Library" / "Caches" / "gpugrid"
     base = os.environ.get("XDG_CACHE_HOME")
     return (Path(base) if base else Path.home() / ".cache") / "gpugrid"
+
+
+def write_failure(folder: Path, error: OSError, elsewhere: str) -> str:
+    """One sentence for a failed write; `elsewhere` says how to use another place."""
+    if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+        return f"The disk of {folder} is full: free some space, or {elsewhere}."
+    return f"Writing to {folder} failed ({error.strerror or error}): fix the folder, or {elsewhere}."
 
 
 def usable_folder(path: Path) -> Path:

@@ -7,7 +7,6 @@ dependency graph is walked only by `relock`, when the lock file is written. Read
 from __future__ import annotations
 
 import contextlib
-import errno
 import hashlib
 import os
 import shutil
@@ -21,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from deploy.local.cache import cache_root, directory_lock, usable_folder
+from deploy.local.cache import cache_root, directory_lock, usable_folder, write_failure
 
 KAFKA = "org.apache.kafka:kafka_2.13"
 LOG_BRIDGE = "org.apache.logging.log4j:log4j-slf4j-impl"  # Kafka's own build leaves the choice of a logger to the user
@@ -145,7 +144,8 @@ def resolve(lock: KafkaLock | None = None, progress: Progress | None = None) -> 
         try:
             _download_missing(staging, lock, progress)
         except OSError as error:
-            raise KafkaUnavailableError(_disk_sentence(parent, error)) from error
+            sentence = write_failure(parent, error, "set GPUGRID_CACHE to a folder on another disk")
+            raise KafkaUnavailableError(sentence) from error
         if home.exists():
             shutil.rmtree(home)
         staging.replace(home)
@@ -159,12 +159,6 @@ def _require_space(folder: Path, need_bytes: int) -> None:
             f"The disk of {folder} has {free_bytes >> 20} MiB free and Kafka needs {need_bytes >> 20} MiB: free some "
             "space, or set GPUGRID_CACHE to a folder on another disk."
         )
-
-
-def _disk_sentence(folder: Path, error: OSError) -> str:
-    if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-        return f"The disk of {folder} is full: free some space, or set GPUGRID_CACHE to a folder on another disk."
-    return f"Writing to {folder} failed ({error.strerror or error}): fix the folder, or set GPUGRID_CACHE to another."
 
 
 def _download_missing(staging: Path, lock: KafkaLock, progress: Progress) -> None:

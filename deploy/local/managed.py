@@ -63,7 +63,7 @@ class ManagedProcess:
             return
         code = self.process.poll()
         if code is not None:
-            self._died(now_s, code, f"{_how(code)}{self._last_line()}")
+            self._died(now_s, code, self._why(code))
         elif self.state == "starting" and (self.spec.ready is None or self.spec.ready()):
             self.state = "ready"
         elif self.state == "starting" and now_s > self._deadline_s:
@@ -125,6 +125,11 @@ class ManagedProcess:
         else:
             self.process.close()
         self.process = None
+
+    def _why(self, code: int) -> str:
+        if code < 0 or self.spec.explain is None:  # a signal says it all; the log ends in mid-air
+            return f"{_how(code)}{'' if code < 0 else self._last_line()}"
+        return f"{_how(code)}: {self.spec.explain()}"
 
     def _last_line(self) -> str:
         try:

@@ -50,6 +50,7 @@ class ProcessSpec:
     raises as RuntimeError or OSError counts as a failed start. `env` is added to the supervisor's own environment.
     Processes of one `stage` start together once all earlier stages are ready; stages stop in reverse.
     `on_first_ready` runs in the supervising thread before the next stage starts.
+    `explain` puts a death into words where the last line of the process's output would not.
     `keep_orphans`: what the process started survives its death (and is adopted by the next one), never the stack's.
     """
 
@@ -62,6 +63,7 @@ class ProcessSpec:
     ready_wait_s: float = 60.0
     stop_grace_s: float = 10.0
     keep_orphans: bool = False
+    explain: Callable[[], str] | None = None
     on_first_ready: Callable[[], None] | None = None
     ports: Mapping[str, int] = field(default_factory=dict)
     cwd: Path | None = None

@@ -22,7 +22,7 @@ from pathlib import Path
 from types import TracebackType
 
 from deploy.local import stack_file
-from deploy.local.cache import directory_lock
+from deploy.local.cache import directory_lock, write_failure
 from deploy.local.managed import ManagedProcess
 from deploy.local.specification import ProcessSpec
 from deploy.local.stack_file import StackState
@@ -97,13 +97,15 @@ class Supervisor:
 
     def begin(self) -> None:
         """Start everything without waiting for it."""
-        self.run_dir.mkdir(parents=True, exist_ok=True)
         try:
+            self.run_dir.mkdir(parents=True, exist_ok=True)
             self._held.enter_context(directory_lock(self.run_dir, wait_s=0.0))
         except TimeoutError as error:
             raise StackFailedError(
                 f"Another stack runs in {self.run_dir}: stop it with gpugrid down, or choose another name."
             ) from error
+        except OSError as error:
+            raise StackFailedError(write_failure(self.run_dir, error, "choose another run folder")) from error
         self._wake_read, self._wake_write = os.pipe()
         self._thread = threading.Thread(target=self._run, name=f"supervisor-{self.name}", daemon=True)
         self._thread.start()
@@ -195,7 +197,7 @@ class Supervisor:
     def _after(self, managed: ManagedProcess, before: str) -> None:
         name = managed.spec.name
         if managed.state == "failed" and not self._failure:
-            self._failure = f"{name} could not be kept running ({managed.reason}): see {managed.log_path}."
+            self._failure = f"{name} could not be kept running ({managed.reason.rstrip('.')}): see {managed.log_path}."
         if managed.state == "backing-off" and before == "ready" and self._state in ("ready", "disturbed"):
             self._state = "disturbed"
             self._hooks.on_disturbed(name, managed.reason)
