@@ -96,9 +96,11 @@ async def serve_handler_in(
     from services.runtime.faust_hop import FaustConfig, FaustHop
 
     group = f"gpugrid-{around.service}"
+    data_dir = Path(config.run_dir) / "faust" / around.instance_id
+    data_dir.mkdir(parents=True, exist_ok=True)
     hop = FaustHop(
         handler,
-        FaustConfig(config.bootstrap, group, around.instance_id, Path(config.run_dir) / "faust" / around.instance_id),
+        FaustConfig(config.bootstrap, group, around.instance_id, data_dir),
         around.clock,
         dead_letter=dead_letter,
         handle=traced_handle(around.tracing, around.service, group),

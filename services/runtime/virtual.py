@@ -57,7 +57,9 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     def time(self) -> float:
         return self._jumping.time_s
 
-    def call_at(self, when: float, callback: Any, *args: Any, context: Any = None) -> asyncio.TimerHandle:
+    def call_at(  # type: ignore[override]
+        self, when: float, callback: Any, *args: Any, context: Any = None
+    ) -> asyncio.TimerHandle:
         # A timer that lies ahead by a rounding error only would count as due without time moving, and loops that wait for
         # "the rest of the tick" would wake each other for ever: whatever lies ahead lies ahead by a microsecond at least.
         if when > self._jumping.time_s:

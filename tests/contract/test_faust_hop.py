@@ -6,12 +6,13 @@ import asyncio
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from uuid import uuid4
 
 import pytest
 
+from deploy.local.broker import EmbeddedBroker
 from schemas.records import Message, Record
 from services.runtime.bus.kafka import KafkaBus
 from services.runtime.process import EXIT_FAILED
@@ -51,7 +52,7 @@ class Echoing:
     def spawn(self) -> subprocess.Popen[bytes]:
         topics = [self.incoming, self.outgoing, self.dead, self.group, str(self._data_dir)]
         command = [sys.executable, "-m", "tests.contract.faust_echo", self.bootstrap, *topics]
-        self.process = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.DEVNULL)
+        self.process = subprocess.Popen(command, cwd=ROOT, stderr=(self._data_dir / "log").open("ab"))
         return self.process
 
     async def send(self, first: int, last: int) -> None:
@@ -147,3 +148,23 @@ async def test_a_group_whose_offset_was_removed_refuses_to_start(echo: Echoing):
     await echo.send(9, 18)
     await delete_records(echo.bootstrap, (echo.incoming, 0), 5)
     assert await ended(echo.spawn()) == 1
+
+
+async def test_a_killed_broker_costs_no_event(kafka_factory: Callable[[], EmbeddedBroker], tmp_path: Path):
+    broker = kafka_factory()
+    echo = Echoing(broker.address, tmp_path)
+    await echo.start()
+    process = echo.spawn()
+    seen: list[Record] = []
+    try:
+        await echo.send(0, 100)
+        await echo.answered(100, seen)
+        broker.kill()
+        broker.start()
+        await asyncio.to_thread(broker.ready)
+        await echo.send(100, 200)
+        if process.poll() is not None:  # it may end itself: the supervisor starts it again
+            echo.spawn()
+        await echo.answered(200, seen)
+    finally:
+        await echo.stop()
