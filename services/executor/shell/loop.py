@@ -170,7 +170,7 @@ class Executor:
                 continue
             if not isinstance(event, NodePlaced):
                 detail = f"{type(event).__name__} doesn't belong on {PLACEMENTS}"
-                outbox.put(Parcel(self._dead(record, "unexpected-type", detail), _nothing))
+                outbox.put(Parcel(self._dead(record, "unexpected_type", detail), _nothing))
             elif event.node in self.nodes:
                 yield event
 

@@ -1,0 +1,184 @@
+"""From samples to node states: the whole of telemetry's logic as one handler.
+
+Owns: which sample counts, when a state is published, and rebuilding from its own output. Publishes a node's state when
+something changed that others act on, otherwise at most every REFRESH_S. Refuses: acting (drain, evict) and believing
+rubbish. One instance at a time: it follows every node it knows, whoever reads that node's partition. Read next: `node.py`,
+`silence.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass
+
+from schemas.catalog import Catalog
+from schemas.codec import DecodeError, Envelope, decode_record
+from schemas.deadletters import dead_letter
+from schemas.messages import message
+from schemas.nodes import Health, NodeSampled, NodeStateChanged
+from schemas.records import Message, Now, Record
+from services.telemetry.core.node import Node, restored
+from services.telemetry.core.silence import DEAF_S_MAX, OWN_PAUSE_S, Ears, Hearing, all_silent, hear, silent
+
+SOURCE = "/gpugrid/telemetry"
+REFRESH_S = 60.0
+"""Wall seconds between states of a node on which nothing but its means changed: dashboards need no more from this topic."""
+
+
+@dataclass
+class _Known:
+    node: Node
+    hearing: Hearing
+    published: Hashable = None
+    published_ms: int = 0
+    published_domain_ms: int = -1
+
+
+class TelemetryHandler:
+    """`rejected` counts what was not believed, by reason or field."""
+
+    inputs: tuple[str, ...] = ("node-telemetry",)
+    rebuilt_from: tuple[str, ...] = ("node-states",)
+
+    def __init__(self, catalog: Catalog, *, refresh_s: float = REFRESH_S) -> None:
+        self._catalog = catalog
+        self._refresh_ms = refresh_s * 1000
+        self._known: dict[str, _Known] = {}
+        self._ears: dict[str, Ears] = {name: Ears() for name in catalog.clusters}
+        self._first_tick_ms: int | None = None
+        self._ticked_ms = 0
+        self.rejected: dict[str, int] = {}
+
+    # --- the handler's port
+
+    def recover(self, record: Record) -> None:
+        """Take a state over that we, or whoever had the partition before, published."""
+        try:
+            state = decode_record(record).event
+        except DecodeError:
+            return
+        if not isinstance(state, NodeStateChanged):
+            return
+        known = self._known.get(state.node)
+        if known is not None and known.published_ms > 0 and state.time_ms <= known.published_domain_ms:
+            return  # our own, already in the state, or older
+        node = restored(state)
+        hearing = Hearing(health=state.health)
+        if known is not None:
+            node.period_s, node.sampled_ms = known.node.period_s, known.node.sampled_ms
+            hearing.heard_ms = known.hearing.heard_ms
+        self._known[state.node] = _Known(node, hearing, _material(state), 0, state.time_ms)
+
+    def handle(self, record: Record, now: Now) -> list[Message]:
+        """One sample: the node's state if it is worth publishing, a dead letter if it can't be read."""
+        try:
+            envelope = decode_record(record)
+        except DecodeError as error:
+            return [*self._unreadable(record, now, error.code), self._dead(record, error.code, error.detail, now)]
+        sample = envelope.event
+        if not isinstance(sample, NodeSampled):
+            return [self._dead(record, "unexpected_type", f"{envelope.type} doesn't belong here", now)]
+        cluster = self._catalog.clusters.get(sample.cluster)
+        if cluster is None:
+            return [self._dead(record, "unknown_cluster", f"the catalog has no cluster {sample.cluster}", now)]
+        if sample.pool not in cluster.pools:
+            return [self._dead(record, "unknown_pool", f"cluster {sample.cluster} has no pool {sample.pool}", now)]
+        return self._sampled(sample, envelope, now)
+
+    def tick(self, now: Now) -> list[Message]:
+        """Whose silence has lasted too long by now."""
+        self._listen(now.wall_ms)
+        outputs = []
+        for cluster, ears in self._ears.items():
+            here = [known for known in self._known.values() if known.node.cluster == cluster]
+            together = all_silent([(known.hearing, known.node.period_s) for known in here], now.wall_ms)
+            for known in here:
+                worse = silent(known.hearing, ears, known.node.period_s, now.wall_ms, together=together)
+                if worse is not None:
+                    known.hearing.health = worse
+                    identity = f"{known.node.name}/{known.node.incarnation}/{worse.value}/{now.wall_ms}"
+                    outputs.extend(self._published(known, identity, "", now))
+        return outputs
+
+    # ---
+
+    def health_of(self, node: str) -> Health | None:
+        """For metrics and tests; None for a node never heard of."""
+        known = self._known.get(node)
+        return None if known is None else known.hearing.health
+
+    def _sampled(self, sample: NodeSampled, envelope: Envelope, now: Now) -> list[Message]:
+        known = self._known.get(sample.node)
+        if known is None or known.node.cluster != sample.cluster:
+            known = _Known(Node(sample.node, sample.cluster, sample.pool), Hearing(steady_ms=now.wall_ms))
+            self._known[sample.node] = known
+        for reason in known.node.take(sample):
+            self._count(reason)
+        self._heard(known, now)
+        return self._published(known, f"{envelope.id}/state", envelope.traceparent, now)
+
+    def _unreadable(self, record: Record, now: Now, code: str) -> list[Message]:
+        """Its agent lives, but says nothing that can be understood: what we know of its GPUs is stale."""
+        known = self._known.get((record.key or b"").decode("utf-8", "replace"))
+        if known is None:
+            return []
+        known.node.garbled = code
+        self._heard(known, now)
+        identity = f"{record.topic}/{record.partition}/{record.offset}/state"
+        return self._published(known, identity, "", now)
+
+    def _heard(self, known: _Known, now: Now) -> None:
+        ears = self._ears[known.node.cluster]
+        back = hear(known.hearing, ears, known.node.period_s, now.wall_ms)
+        if back and known.hearing.health is Health.LOST:
+            known.node.incarnation += 1
+        if back or known.hearing.health not in (Health.SUSPECT, Health.LOST):
+            known.hearing.health = known.node.answering()
+
+    def _published(self, known: _Known, identity: str, traceparent: str, now: Now) -> list[Message]:
+        """The state as a message, if it is worth one."""
+        state = known.node.state(known.hearing.health, now.domain_ms)
+        material = _material(state)
+        if material == known.published and now.wall_ms - known.published_ms < self._refresh_ms:
+            return []
+        known.published, known.published_ms, known.published_domain_ms = material, now.wall_ms, now.domain_ms
+        return [
+            message(
+                state,
+                key=state.node,
+                id=identity,
+                source=SOURCE,
+                time_ms=now.domain_ms,
+                traceparent=traceparent,
+                partition=self._catalog.partition_of(state.cluster),
+            )
+        ]
+
+    def _listen(self, wall_ms: int) -> None:
+        """Judge our own hearing: a gap between ticks is our pause, and a start without samples doesn't last for ever."""
+        if self._first_tick_ms is None:
+            self._first_tick_ms = wall_ms
+        elif wall_ms - self._ticked_ms > OWN_PAUSE_S * 1000:
+            for ears in self._ears.values():
+                ears.since_ms = wall_ms if ears.since_ms is not None else None
+        self._ticked_ms = wall_ms
+        if wall_ms - self._first_tick_ms >= DEAF_S_MAX * 1000:
+            for ears in self._ears.values():
+                ears.since_ms = wall_ms if ears.since_ms is None else ears.since_ms
+
+    def _dead(self, record: Record, reason: str, detail: str, now: Now) -> Message:
+        self._count(reason)
+        letter = dead_letter(record, service="telemetry", reason=reason, detail=detail, now=now)
+        identity = f"{record.topic}/{record.partition}/{record.offset}/telemetry"
+        return message(letter, key=identity, id=identity, source=SOURCE, time_ms=now.domain_ms)
+
+    def _count(self, reason: str) -> None:
+        self.rejected[reason] = self.rejected.get(reason, 0) + 1
+
+
+def _material(state: NodeStateChanged) -> Hashable:
+    """What others act on: everything but the moment and the means."""
+    gpus = tuple((gpu.index, gpu.uuid, gpu.healthy, gpu.memory_total_mib, gpu.stale) for gpu in state.gpus)
+    findings = tuple((found.code, found.gpu, found.job_id, found.detail) for found in state.findings)
+    place = (state.cluster, state.pool, state.rack, state.order)
+    return (state.health, state.incarnation, place, state.gpu_model, state.driver, gpus, findings)

@@ -1,0 +1,87 @@
+"""What telemetry and the node agent are configured with.
+
+Owns: their environment variables. Read next: `services/telemetry/__main__.py`, `services/telemetry/agent.py`.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+from msgspec import Meta
+
+from schemas.base import Identifier
+from schemas.catalog import Catalog, read_catalog
+from services.runtime.clock import Clock
+from services.runtime.config import ConfigError, ServiceConfig
+from services.telemetry.shell.agent import PERIOD_S, AgentSettings
+from services.telemetry.shell.nvml import NvmlSource
+from services.telemetry.shell.simulated import SimulatedSource
+from services.telemetry.shell.source import Source, SourceError
+
+
+class TelemetryConfig(ServiceConfig, frozen=True, kw_only=True):
+    """`catalog`: which clusters and pools exist."""
+
+    catalog: str
+
+
+class AgentConfig(ServiceConfig, frozen=True, kw_only=True):
+    """`GPUGRID_CLUSTERS` names the one cluster that all `GPUGRID_NODES` belong to."""
+
+    catalog: str
+    nodes: Annotated[tuple[Identifier, ...], Meta(min_length=1)]
+    """The machine's own name; several only where the source is simulated."""
+    pool: str = ""
+    """Empty: the cluster's only pool."""
+    rack: Identifier = "r0"
+    source: Literal["nvml", "simulated"] = "nvml"
+    period_s: Annotated[float, Meta(gt=0.1, le=3600)] = PERIOD_S
+
+
+def catalog_of(path: str) -> Catalog:
+    """Raises ConfigError."""
+    try:
+        return read_catalog(Path(path).read_bytes())
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"GPUGRID_CATALOG is {path!r}, which can't be used: {error}") from None
+
+
+def agent_settings(config: AgentConfig, catalog: Catalog) -> AgentSettings:
+    """Raises ConfigError."""
+    if len(config.clusters) != 1:
+        raise ConfigError(
+            "GPUGRID_CLUSTERS must name exactly one cluster for a node agent: all its nodes belong to it."
+        )
+    name = config.clusters[0]
+    cluster = catalog.clusters.get(name)
+    if cluster is None:
+        raise ConfigError(f"GPUGRID_CLUSTERS is {name!r}, which the catalog doesn't know.")
+    pool = config.pool or (next(iter(cluster.pools)) if len(cluster.pools) == 1 else "")
+    if pool not in cluster.pools:
+        raise ConfigError(
+            f"GPUGRID_POOL must be one of {', '.join(cluster.pools)}: cluster {name} has several or others."
+        )
+    if config.source == "nvml" and len(config.nodes) > 1:
+        raise ConfigError(
+            "GPUGRID_NODES must name one node where GPUGRID_SOURCE is nvml: a machine's cards are one node's."
+        )
+    return AgentSettings(
+        nodes=config.nodes,
+        cluster=name,
+        pool=pool,
+        partition=cluster.partition,
+        rack=config.rack,
+        period_s=config.period_s,
+        client_id=config.instance_id or "agent",
+    )
+
+
+def source_of(config: AgentConfig, settings: AgentSettings, catalog: Catalog, clock: Clock) -> Source:
+    """Raises ConfigError."""
+    if config.source == "simulated":
+        return SimulatedSource(catalog.clusters[settings.cluster].pools[settings.pool], clock.now_ms)
+    try:
+        return NvmlSource()
+    except SourceError as error:
+        raise ConfigError(str(error)) from None

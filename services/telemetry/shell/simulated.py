@@ -1,0 +1,72 @@
+"""Played readings for machines without GPUs: cards are busy exactly while the node's placement gives them to somebody.
+
+Owns: plausible, repeatable numbers. Refuses: chance (equal placements and minutes give equal readings). Read next: `agent.py`.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable
+
+from schemas.catalog import Pool
+from schemas.nodes import GpuSample
+from schemas.placements import Desired, NodePlaced
+
+JOB_PCT = (82.0, 98.0)
+APPLICATION_PCT = (35.0, 75.0)
+"""An inference service rarely fills its cards; a training job nearly does."""
+MEMORY_SHARE = (0.60, 0.92)
+IDLE_POWER_W = 70.0
+BUSY_POWER_W = 630.0
+MINUTE_MS = 60_000
+
+
+class SimulatedSource:
+    """Cards of `pool` on any number of nodes. Tell it what is placed with `place`; break a card with `errors`."""
+
+    name = "simulated"
+    driver = "simulated"
+
+    def __init__(self, pool: Pool, now_ms: Callable[[], int]) -> None:
+        self._pool = pool
+        self._now_ms = now_ms
+        self._busy: dict[str, dict[int, bool]] = {}
+        self.errors: dict[tuple[str, int], str] = {}
+
+    def place(self, placed: NodePlaced) -> None:
+        """Remember which cards are held, and whether by an application."""
+        self._busy[placed.node] = {
+            gpu: assignment.application
+            for assignment in placed.assignments
+            if assignment.desired is Desired.RUN
+            for gpu in assignment.gpus
+        }
+
+    async def read(self, node: str) -> list[GpuSample]:
+        return [self._read(node, index) for index in range(self._pool.node_gpus)]
+
+    def _read(self, node: str, index: int) -> GpuSample:
+        uuid = f"GPU-{node}-{index}"
+        error = self.errors.get((node, index))
+        if error is not None:
+            return GpuSample(index=index, uuid=uuid, error=error)
+        application = self._busy.get(node, {}).get(index)
+        share = _share(f"{node}/{index}/{self._now_ms() // MINUTE_MS}")
+        low, high = (0.0, 0.0) if application is None else APPLICATION_PCT if application else JOB_PCT
+        utilization = low + (high - low) * share
+        memory = 0.0 if application is None else MEMORY_SHARE[0] + (MEMORY_SHARE[1] - MEMORY_SHARE[0]) * share
+        return GpuSample(
+            index=index,
+            uuid=uuid,
+            model=self._pool.gpu_model,
+            memory_total_mib=float(self._pool.memory_mib),
+            memory_used_mib=round(memory * self._pool.memory_mib, 1),
+            utilization_pct=round(utilization, 1),
+            power_w=round(IDLE_POWER_W + (BUSY_POWER_W - IDLE_POWER_W) * utilization / 100, 1),
+            temperature_c=round(34.0 + 40.0 * utilization / 100, 1),
+        )
+
+
+def _share(name: str) -> float:
+    """0 to 1, the same for the same name everywhere."""
+    return zlib.crc32(name.encode()) / 0xFFFFFFFF
