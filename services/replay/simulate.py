@@ -11,16 +11,26 @@ import asyncio
 import hashlib
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
+from multiprocessing import get_context
+from pathlib import Path
 
+from schemas.messages import message
+from schemas.nodes import GpuSample, NodeSampled
+from schemas.records import Message
 from schemas.topics import TOPICS
 from services.allocator.shell.warmup import use_kernel_cache
-from services.replay.core.catalog import GPU_MODEL, PARTITION, catalog_of, node_names
+from services.replay.core.catalog import GPU_MEMORY_MIB, GPU_MODEL, PARTITION, catalog_of, node_names
+from services.replay.core.comparison import GPUGRID, Comparison, compare, with_baselines
 from services.replay.core.day import Day
+from services.replay.core.latency import Hop, latencies
 from services.replay.core.observation import Observation
 from services.replay.core.outcome import Outcome, outcome
 from services.replay.core.schedule import arrivals, opening
+from services.replay.core.workload import build_day
+from services.replay.shell.bundled import bundled_trace, day_of_seed, trace_of_file
 from services.replay.shell.collect import observed
 from services.replay.shell.publisher import Publisher
 from services.runtime.bus.memory import MemoryBus
@@ -29,11 +39,13 @@ from services.runtime.handler import Handler
 from services.runtime.hop import run_hop
 from services.runtime.virtual import VirtualClock, run_virtual
 
-GPUGRID = "gpugrid"
+SEED_DEFAULT = 1
+"""The demo's day: 2017-11-09."""
 SPEED = 720.0
 """Domain seconds per virtual wall second, as in the demo: a day in two minutes."""
 LEAD_S = 2.0
 """Virtual wall seconds for nodes, applications and first forecasts to appear before the day's first job."""
+SAMPLE_PERIOD_S = 5.0
 TAIL_S = 1.0
 """Virtual wall seconds after the day's end, so that what ended at the last moment is reported."""
 
@@ -46,12 +58,27 @@ class Parts:
     telemetry: Callable[[Day], Handler]
 
 
+def real_parts() -> Parts:
+    """The services' own handlers, the forecaster with its bundled model."""
+    from services.forecaster.shell.app import make_handler
+    from services.telemetry.core.handler import TelemetryHandler
+
+    return Parts(
+        forecaster=lambda day: make_handler(catalog_of(day)),
+        telemetry=lambda day: TelemetryHandler(catalog_of(day)),
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class Simulated:
     """One simulated day. `digest`: of every record in every topic; equal digests mean equal runs, bit for bit."""
 
+    day: Day
     outcome: Outcome
-    observation: Observation
+    hops: dict[str, Hop]
+    decisions: int
+    rejected: int
+    dead_letters: int
     digest: str
     took_s: float
 
@@ -69,5 +96,160 @@ def simulate_day(day: Day, parts: Parts | None = None, *, speed: float = SPEED) 
 
     start_ms = day.start_ms - round(LEAD_S * speed * 1000)
     observation, digest = run_virtual(main, start_ms, speed=speed)
-    measured = outcome(day, GPUGRID, observation.attempts(), observation.holds)
-    return Simulated(measured, observation, digest, time.perf_counter() - begun_s)
+    return Simulated(
+        day=day,
+        outcome=outcome(day, GPUGRID, observation.attempts(), observation.holds),
+        hops=latencies(observation.marks.values()),
+        decisions=observation.decisions,
+        rejected=observation.rejected,
+        dead_letters=observation.dead_letters,
+        digest=digest,
+        took_s=time.perf_counter() - begun_s,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class DayOptions:
+    """Which day to build. `day` None: the one the seed picks. `trace` None: the bundled one, else a CSV file."""
+
+    seed: int = SEED_DEFAULT
+    hours: float = 24.0
+    gpus: int = 64
+    trace: Path | None = None
+    day: str | None = None
+
+
+def day_of(options: DayOptions) -> Day:
+    """Build it. Raises TraceError or ValueError with one sentence for people."""
+    trace = bundled_trace() if options.trace is None else trace_of_file(options.trace)
+    name = options.day or day_of_seed(trace, options.seed)
+    return build_day(trace, name, options.seed, gpus=options.gpus, hours=options.hours)
+
+
+def simulate_days(
+    options: Sequence[DayOptions], *, workers: int = 0, done: Callable[[int, Simulated], None] | None = None
+) -> Comparison:
+    """Simulate each day and compare it with the simple policies, `workers` at a time (0: one per core, 1: in this process).
+
+    `done(index, simulated)` as days finish. Results don't depend on `workers`.
+    """
+    count = min(workers or os.cpu_count() or 1, len(options))
+    found: dict[int, Simulated] = {}
+    if count <= 1:
+        results: Iterable[tuple[int, Simulated]] = ((index, _one(entry)) for index, entry in enumerate(options))
+        for index, simulated in results:
+            found[index] = simulated
+            if done is not None:
+                done(index, simulated)
+    else:
+        with ProcessPoolExecutor(count, mp_context=get_context("spawn")) as pool:
+            waiting = {pool.submit(_one, entry): index for index, entry in enumerate(options)}
+            for future in as_completed(waiting):
+                index = waiting[future]
+                found[index] = future.result()
+                if done is not None:
+                    done(index, found[index])
+    return compare([with_baselines(found[index].day, found[index].outcome) for index in range(len(options))])
+
+
+def _one(options: DayOptions) -> Simulated:
+    return simulate_day(day_of(options))
+
+
+async def _sample(day: Day, bus: MemoryBus, clock: Clock) -> None:
+    """The node agents: one sample per node and period, all GPUs fine."""
+    producer = bus.producer("agent")
+    await producer.start()
+    while True:
+        moment = (clock.now_ms(), clock.wall_ms())
+        await producer.send_all([_sampled(day, order, name, *moment) for order, name in enumerate(node_names(day))])
+        await clock.sleep_wall(SAMPLE_PERIOD_S)
+
+
+def _sampled(day: Day, order: int, name: str, now_ms: int, wall_ms: int) -> Message:
+    gpus = [
+        GpuSample(
+            index=index,
+            uuid=f"GPU-{name}-{index}",
+            model=GPU_MODEL,
+            memory_total_mib=GPU_MEMORY_MIB,
+            memory_used_mib=0.0,
+            utilization_pct=0.0,
+        )
+        for index in range(day.node_gpus)
+    ]
+    event = NodeSampled(
+        node=name,
+        cluster=day.cluster,
+        pool=day.pool,
+        time_ms=now_ms,
+        wall_ms=wall_ms,
+        source="simulated",
+        gpus=gpus,
+        order=order,
+        period_s=SAMPLE_PERIOD_S,
+    )
+    return message(event, key=name, id=f"{name}/{now_ms}", source="/gpugrid/agent", time_ms=now_ms)
+
+
+def _digest(bus: MemoryBus) -> str:
+    digest = hashlib.sha256()
+    for topic in TOPICS:
+        for record in bus.records(topic.name):
+            digest.update(repr((record.topic, record.partition, record.offset, record.key, record.headers)).encode())
+            digest.update(record.value or b"")
+    return digest.hexdigest()
+
+
+async def _run(day: Day, parts: Parts, bus: MemoryBus, clock: Clock) -> None:
+    """All services until a moment after the day's end. The first one that fails ends the run with its exception."""
+    from services.allocator.core.config import Policy
+    from services.allocator.core.decide import Settings
+    from services.allocator.shell.loop import Allocator
+    from services.executor.shell.drivers.simulated import SimulatedDriver
+    from services.executor.shell.journal_store import MemoryJournal
+    from services.executor.shell.loop import Executor
+    from services.executor.shell.loop import Settings as ExecutorSettings
+    from services.intake.core.handler import IntakeHandler
+
+    catalog, nodes = catalog_of(day), node_names(day)
+    memory_mib = {day.pool: catalog.clusters[day.cluster].pools[day.pool].memory_mib}
+    settings = Settings(policy=Policy(), memory_mib=memory_mib, code_version="simulation", writer="simulate")
+    allocator = Allocator(bus, clock, catalog, lambda _: settings, instance_id="a0")
+    executor = Executor(
+        ExecutorSettings(nodes=tuple(nodes), cluster=day.cluster, partition=PARTITION, client_id="executor"),
+        bus,
+        clock,
+        SimulatedDriver(clock),
+        lambda _: MemoryJournal(),
+    )
+    stop = asyncio.Event()
+    services = [
+        run_hop(IntakeHandler(catalog), bus, clock, "intake", client_id="intake"),
+        run_hop(parts.forecaster(day), bus, clock, "forecaster", client_id="forecaster"),
+        run_hop(parts.telemetry(day), bus, clock, "telemetry", client_id="telemetry"),
+        allocator.run(stop),
+        executor.run(stop),
+        _sample(day, bus, clock),
+    ]
+    running = [asyncio.ensure_future(service) for service in services]
+    upstream = asyncio.ensure_future(_upstream(day, bus, clock))
+    try:
+        done, _ = await asyncio.wait([upstream, *running], return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
+            task.result()
+        if not upstream.done():
+            raise RuntimeError("a service of the simulation ended before the day did")
+    finally:
+        for task in [upstream, *running]:
+            task.cancel()
+        await asyncio.gather(upstream, *running, return_exceptions=True)
+
+
+async def _upstream(day: Day, bus: MemoryBus, clock: Clock) -> None:
+    publisher = Publisher(bus, clock)
+    await publisher.publish(opening(day, PARTITION), wait=False)
+    await publisher.publish(arrivals(day, PARTITION))
+    await clock.sleep_until(day.end_ms)
+    await clock.sleep_wall(TAIL_S)
+    await publisher.close()

@@ -7,7 +7,7 @@ do. Read next: `shell/collect.py`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from schemas.codec import DecodeError, Envelope, decode_record
 from schemas.decisions import DecisionMade, Placed, RecordKind, Scaled, Waits
@@ -50,12 +50,14 @@ class Marks:
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """GPUs that a job or an application holds since `since_ms` by decision; `until_p50_ms` is what the plan expects."""
+    """GPUs that a job or an application holds since `since_ms` by decision; `until_p50_ms` is what the plan expects, `until_ms` when it
+    was over."""
 
     owner: str
     nodes: tuple[NodeGpus, ...]
     since_ms: int
     until_p50_ms: int | None
+    until_ms: int | None = None
 
 
 @dataclass(slots=True)
@@ -68,6 +70,7 @@ class Observation:
     holds: list[Hold] = field(default_factory=list)
     marks: dict[str, Marks] = field(default_factory=dict)
     blocks: dict[str, Block] = field(default_factory=dict)
+    past: list[Block] = field(default_factory=list)
     waits: dict[str, Waits] = field(default_factory=dict)
     statuses: dict[str, JobStatusChanged] = field(default_factory=dict)
     decisions: int = 0
@@ -149,14 +152,23 @@ class Observation:
                     self._named(effect.job_id, record, placed=effect.attempt == 1)
                     self.waits.pop(effect.job_id, None)
                     until_ms = decision.now_ms + round(effect.p50_s * 1000)
-                    self.blocks[effect.job_id] = Block(effect.job_id, tuple(effect.placed), decision.now_ms, until_ms)
+                    self._hold(Block(effect.job_id, tuple(effect.placed), decision.now_ms, until_ms))
                 case Waits():
                     self._named(effect.job_id, record, placed=False)
                     self.waits[effect.job_id] = effect
                 case Scaled():
                     gpus = sum(len(part.gpus) for part in effect.placed)
                     self.holds.append(Hold(effect.app_id, decision.now_ms, gpus))
-                    self.blocks[effect.app_id] = Block(effect.app_id, tuple(effect.placed), decision.now_ms, None)
+                    self._hold(Block(effect.app_id, tuple(effect.placed), decision.now_ms, None))
+
+    def _hold(self, block: Block) -> None:
+        self._release(block.owner, block.since_ms)
+        self.blocks[block.owner] = block
+
+    def _release(self, owner: str, at_ms: int) -> None:
+        block = self.blocks.pop(owner, None)
+        if block is not None:
+            self.past.append(replace(block, until_ms=max(at_ms, block.since_ms)))
 
     def _named(self, job_id: str, record: Record, *, placed: bool) -> None:
         if job_id not in self._job_ids:
@@ -194,7 +206,7 @@ class Observation:
         if part is not None and part.end_ms is None:
             part.end_ms, part.end = event.time_ms, _end_of(event)
         if all(part.end_ms is not None for part in self.parts.get(job_attempt, {}).values()):
-            self.blocks.pop(event.job_id, None)
+            self._release(event.job_id, event.time_ms)
 
 
 def _end_of(event: JobStopped | JobCompleted | JobFailed) -> End:
