@@ -82,17 +82,13 @@ class Session:
         """Domain time: the running stack's scaled clock if it has one, else the wall's."""
         if self.make_clock is not None:
             return self.make_clock()
-        from services.runtime.clock import WallClock
+        from services.runtime.config import ConfigError, clock_of
 
         stack = None if self.bootstrap else self.stack()
-        if stack is not None and stack.clock_path is not None:
-            from services.runtime.scaled_clock import ClockFileError, ScaledClock
-
-            try:
-                return ScaledClock(stack.clock_path)
-            except ClockFileError as error:
-                raise ConsoleError(f"The running stack's clock can't be read ({error}).") from None
-        return WallClock()
+        try:
+            return clock_of(stack.clock if stack is not None else os.environ.get("GPUGRID_CLOCK", "wall"))
+        except ConfigError as error:
+            raise ConsoleError(f"The running stack's clock can't be read ({error}).") from None
 
     # --- doing
 

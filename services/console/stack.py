@@ -6,8 +6,11 @@ The files are written by `deploy.local.supervisor` and by every process (`servic
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
+
+import psutil
 
 from deploy.local import background
 from deploy.local.stack_file import FILE_NAME, StackState
@@ -15,21 +18,23 @@ from services.console.errors import ConsoleError
 
 ROOT_VARIABLE = "GPUGRID_RUN_ROOT"
 KAFKA = "kafka"
-CLOCK_FILE = "clock"
-CATALOG_FILE = "catalog.toml"
 _CLONE = Path(__file__).resolve().parent.parent.parent
 
 
 @dataclass(frozen=True, slots=True)
 class Stack:
-    """What the console needs of a running stack. `clock_path` only where it runs on a scaled clock."""
+    """What the console needs of a running stack. `environment`: the `GPUGRID_*` variables of its allocator."""
 
     name: str
     run_dir: Path
     bootstrap: str
     state: StackState
-    clock_path: Path | None = None
-    catalog_path: Path | None = None
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def clock(self) -> str:
+        """The clock its services run on, as their configuration names it."""
+        return self.environment.get("GPUGRID_CLOCK", "wall")
 
 
 def run_root(given: Path | None = None) -> Path:
@@ -67,12 +72,23 @@ def read_stack(root: Path | None, name: str | None) -> Stack | None:
 
 def _stack(run_dir: Path, state: StackState) -> Stack:
     ports = {name: port for process in state.processes for name, port in process.ports.items()}
-    clock, catalog = run_dir / CLOCK_FILE, run_dir / CATALOG_FILE
     return Stack(
         name=state.name,
         run_dir=run_dir,
         bootstrap=f"127.0.0.1:{ports[KAFKA]}" if KAFKA in ports else "",
         state=state,
-        clock_path=clock if clock.exists() else None,
-        catalog_path=catalog if catalog.exists() else None,
+        environment=_environment(state),
     )
+
+
+def _environment(state: StackState) -> dict[str, str]:
+    """Variables of the allocator's process, or of any other one of the stack while the allocator is down."""
+    for process in sorted(state.processes, key=lambda one: (not one.name.startswith("allocator"), one.name)):
+        try:
+            variables = psutil.Process(process.pid).environ() if process.pid else {}
+        except psutil.Error:
+            continue
+        found = {name: value for name, value in variables.items() if name.startswith("GPUGRID_")}
+        if "GPUGRID_BOOTSTRAP" in found:
+            return found
+    return {}

@@ -1,8 +1,8 @@
 """`decide(state, inputs, now) → decision`: fold the inputs, plan, enact, and write down one record. Pure.
 
 `decide` owns the state it is given and leaves it as of the new record; a caller whose record is not accepted throws the
-state away and rebuilds it from the log. `advance` is what every reader of the log does: the same fold and the same enact,
-without planning. `replay` proves that the two agree.
+state away and rebuilds it from the log. What every reader of the log does instead is `advance.py`: the same fold and the
+same enact, without planning. `replay` proves that the two agree.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from dataclasses import dataclass
 import msgspec
 from msgspec import Struct
 
-from schemas.codec import DecodeError, decode_payload, encode_payload
+from schemas.codec import encode_payload
 from schemas.decisions import Covered, DecisionInput, DecisionMade, Effect, RecordKind
 from schemas.records import Now
+from services.allocator.core.advance import fold_all, move
 from services.allocator.core.commit import plan_effects, timed_stops
 from services.allocator.core.config import Policy, policy_bytes
 from services.allocator.core.enact import enact
-from services.allocator.core.fold import FOLDS, fold, forget_finished
 from services.allocator.core.plan import Plan
 from services.allocator.core.pose import Posed
 from services.allocator.core.state import Changes, State
@@ -68,7 +68,7 @@ def decide(
     changes = Changes()
     sequence = state.sequence + 1
     step_ms = settings.policy.step_ms
-    _fold_all(state, inputs, now, changes)
+    fold_all(state, inputs, now, changes)
     effects: list[Effect] = timed_stops(state, now)
     enact(state, effects, sequence, step_ms, now, changes)
     posed: list[Posed] = []
@@ -81,7 +81,7 @@ def decide(
             enact(state, planned, sequence, step_ms, now, changes)
             effects = effects + planned
     record = _record(state, inputs, covered, effects, now, settings, RecordKind.DECISION, state.epoch, changes)
-    _move(state, record)
+    move(state, record)
     return Decided(record=record, changes=changes, posed=posed, plans=plans, violations=violations)
 
 
@@ -91,41 +91,12 @@ def claim(state: State, now: Now, settings: Settings) -> DecisionMade:
     return _record(state, [], [], [], now, settings, RecordKind.CLAIM, state.epoch + 1, Changes())
 
 
-def advance(state: State, record: DecisionMade, step_ms: int) -> Changes:
-    """Move the state over one accepted record. The caller has applied the rule of acceptance (`reader.py`)."""
-    now = Now(record.now_ms, record.wall_ms)
-    changes = Changes()
-    if record.kind is RecordKind.DECISION:
-        _fold_all(state, record.inputs, now, changes)
-        enact(state, record.effects, record.sequence, step_ms, now, changes)
-    _move(state, record)
-    return changes
-
-
 def replay(state: State, record: DecisionMade, settings: Settings) -> DecisionMade:
     """Decide again what `record` decided, from the state before it: the same bytes, if code and policy are the same."""
     again = Settings(
         policy=settings.policy, memory_mib=settings.memory_mib, code_version=record.code_version, writer=record.writer
     )
     return decide(state, record.inputs, record.covered, Now(record.now_ms, record.wall_ms), again).record
-
-
-def _fold_all(state: State, inputs: list[DecisionInput], now: Now, changes: Changes) -> None:
-    for item in inputs:
-        try:
-            event = decode_payload(item.type, item.payload)
-        except DecodeError:
-            continue  # the shell has dead-lettered it; a record never holds one, but an old log may
-        if type(event) in FOLDS:
-            fold(state, event, item.traceparent, now, changes)
-    forget_finished(state, now.domain_ms)
-
-
-def _move(state: State, record: DecisionMade) -> None:
-    state.sequence, state.last_id, state.epoch = record.sequence, record.id, record.epoch
-    state.now_ms, state.wall_ms = record.now_ms, record.wall_ms
-    for item in record.covered:
-        state.covered[f"{item.topic}/{item.partition}"] = item.next_offset
 
 
 def _record(

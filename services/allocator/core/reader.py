@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from schemas.decisions import DecisionMade
 from services.allocator.core.accept import is_next
-from services.allocator.core.decide import advance
+from services.allocator.core.advance import advance
 from services.allocator.core.state import Changes, State
 
 __all__ = ["is_next", "read"]

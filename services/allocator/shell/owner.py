@@ -6,7 +6,8 @@ from schemas.catalog import Catalog
 from schemas.decisions import Covered, DecisionInput
 from schemas.messages import message
 from schemas.records import Message, Now
-from services.allocator.core.decide import Decided, Settings, advance, claim, decide
+from services.allocator.core.advance import advance
+from services.allocator.core.decide import Decided, Settings, claim, decide
 from services.allocator.core.project import placements, statuses
 from services.allocator.core.reader import is_next
 from services.allocator.core.snapshot import SLOTS, chunk_key, manifest_key, take

@@ -1,0 +1,45 @@
+"""What every reader of the decision log does with an accepted record: the fold of its inputs and the effects it states.
+
+`decide` does the same fold and the same enact around its planning; this half needs no planner, so readers start quickly.
+Read `reader.py` for which records count.
+"""
+
+from __future__ import annotations
+
+from schemas.codec import DecodeError, decode_payload
+from schemas.decisions import DecisionInput, DecisionMade, RecordKind
+from schemas.records import Now
+from services.allocator.core.enact import enact
+from services.allocator.core.fold import FOLDS, fold, forget_finished
+from services.allocator.core.state import Changes, State
+
+
+def advance(state: State, record: DecisionMade, step_ms: int) -> Changes:
+    """Move the state over one accepted record. The caller has applied the rule of acceptance (`reader.py`)."""
+    now = Now(record.now_ms, record.wall_ms)
+    changes = Changes()
+    if record.kind is RecordKind.DECISION:
+        fold_all(state, record.inputs, now, changes)
+        enact(state, record.effects, record.sequence, step_ms, now, changes)
+    move(state, record)
+    return changes
+
+
+def fold_all(state: State, inputs: list[DecisionInput], now: Now, changes: Changes) -> None:
+    """Fold a decision's inputs in order, then forget what ended long ago."""
+    for item in inputs:
+        try:
+            event = decode_payload(item.type, item.payload)
+        except DecodeError:
+            continue  # the shell has dead-lettered it; a record never holds one, but an old log may
+        if type(event) in FOLDS:
+            fold(state, event, item.traceparent, now, changes)
+    forget_finished(state, now.domain_ms)
+
+
+def move(state: State, record: DecisionMade) -> None:
+    """The state now stands at this record: identity, times, covered positions."""
+    state.sequence, state.last_id, state.epoch = record.sequence, record.id, record.epoch
+    state.now_ms, state.wall_ms = record.now_ms, record.wall_ms
+    for item in record.covered:
+        state.covered[f"{item.topic}/{item.partition}"] = item.next_offset
