@@ -21,6 +21,10 @@ STAMP = ".gpugrid-installed"
 FREE_BYTES_MIN = 3 * 1024**3  # 1.6 GB of packages, and as much again while wheels are unpacked
 TAIL_LINES = 60  # of pip's output, to find the reason of a failure in
 
+_UNREACHABLE = (
+    "The package registry cannot be reached: check the network, or point PIP_INDEX_URL at a mirror, and run again."
+)
+
 # What pip says, and what a person can do about it; the first match wins.
 _REASONS = (
     ("No space left on device", "The disk is full: free about 3 GB where this folder and pip's cache are, and run again."),
@@ -29,10 +33,9 @@ _REASONS = (
     ("CERTIFICATE_VERIFY_FAILED", "The package registry's TLS certificate is not trusted here: point PIP_CERT at your "
      "organisation's certificate file."),
     ("ProxyError", "The proxy did not let pip through: check HTTPS_PROXY and run again."),
-    ("Temporary failure in name resolution", "The package registry cannot be reached: check the network, or point "
-     "PIP_INDEX_URL at a mirror, and run again."),
-    ("Failed to establish a new connection", "The package registry cannot be reached: check the network, or point "
-     "PIP_INDEX_URL at a mirror, and run again."),
+    ("Temporary failure in name resolution", _UNREACHABLE),
+    ("Name or service not known", _UNREACHABLE),
+    ("Failed to establish a new connection", _UNREACHABLE),
     ("Read timed out", "The package registry answers too slowly: run again, or point PIP_INDEX_URL at a mirror."),
     ("No matching distribution found", "The package registry does not offer a locked package for this platform: use Linux "
      "or macOS on x86-64 or ARM, and check that PIP_INDEX_URL (if set) is a full mirror."),
