@@ -1,39 +1,56 @@
 """Real-time demand of one application: GPUs per step for the next day, P50 and P90, from observed load.
 
-The rule: for each coming step the median of the same time on the last days, corrected by how the last hours ran against the
-same rule (the correction fades with distance); P90 from how far this rule was off lately, per distance. On one day or less of
-data: the last level with wide quantiles. Windows that never came are gaps, not zeros. Owns a ring of observed GPUs per step;
-refuses: any model (a LightGBM residual was measured not to help: see docs of the evaluation), any clock. Never negative, NaN, infinite or
-above what the cluster has.
+Five simple rules answer: the median of the same time on the last days, the same time yesterday, both of these corrected by how
+the last hours ran (the correction fades with distance), and the last level. Each is tried on the past as if it were still to
+come; P50 is their mean weighted by how well they did at each distance. P90 adds what other days had above their median at that
+time, and what the trials would have needed, but is never above the highest load of the last ten days. So a daily service
+follows its days, a bursty one its level, and nobody has to say which it is. On a day or less of data: the last level with
+wide quantiles. Windows that never came are gaps, not zeros. Owns a ring of observed GPUs per step; refuses: any trained
+model, any clock. Never negative, NaN, infinite or above what the cluster has.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 from math import isfinite
 
 import numpy as np
 from numpy.typing import NDArray
 
 Series = NDArray[np.float64]
+Steps = NDArray[np.int64]
 
 DAY_S = 86_400
-DAYS_KEPT = 8
-"""Ring length: seven days back plus today. Older days were measured to add nothing."""
+DAYS_KEPT = 10
+"""Ring length: trials three days back look five days further back, plus today and one to spare."""
 DAYS_USED = 5
 """Days whose same time is looked at: their median beats a plain model on most daily clients."""
+TRIAL_DAYS = 3
+"""Past days the rules are tried on."""
+TRIAL_WEIGHTS = (1.0, 1.0, 0.7, 0.5)
+"""Of the newest trial whose outcome is known, then of those one, two and three days ago."""
+DISTANCES_S = (0, 7_200, 21_600, 43_200, DAY_S)
+"""Rules are weighed separately for the next 2, 6, 12 and 24 hours: the level helps near, the days far."""
+SHARPNESS = 4.0
+"""A rule with half the error gets eight times the weight."""
 LEVEL_WINDOW_S = 5_400
 """The last hour and a half says where today stands against other days."""
 LEVEL_HALF_LIFE_S = 7_200
 """Two hours ahead half of that still holds."""
 LEVEL_MAX = 4.0
-"""A level correction beyond this factor is a new regime; then the last value counts, not the days."""
+"""A level correction is bounded by this factor: beyond it the rule of the last level takes over by itself."""
 COLD_FACTOR = 2.0
 """Without a day of history P90 is this much above the last level: real-time traffic peaks at two to three times its mean."""
-SPREAD_NEIGHBOUR_STEPS = 2
-"""Steps on each side whose values on other days count as samples of this one, for the P90."""
+FLOOR_GPUS = 0.05
+"""Added on both sides of ratios, so that an idle night doesn't make them explode."""
+TRIAL_SHARE = 0.3
+"""P90 rests on what other days had at that time, and for this share on what the trials would have needed: either alone did worse."""
+NEIGHBOUR_STEPS = 2
 HORIZON_S = DAY_S
 P90 = 0.9
+TRIAL_P90 = 0.92
+"""The mixture has seen the trials its spread is measured on, so a little more than 90 % of them has to be covered."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +70,7 @@ class DemandHistory:
         self._step_ms = step_s * 1000
         self._steps_day = DAY_S // step_s
         self._size = DAYS_KEPT * self._steps_day
+        self._level_steps = max(1, LEVEL_WINDOW_S // step_s)
         self._total = np.zeros(self._size)
         self._weight = np.zeros(self._size)
         self._index = np.full(self._size, -1, np.int64)
@@ -91,21 +109,86 @@ class DemandHistory:
     def forecast(self, now_ms: int, steps: int, gpus_max: float) -> Demand:
         """The coming `steps` from the step `now_ms` lies in."""
         first = now_ms // self._step_ms
-        future = np.arange(first, first + steps)
-        base, seen = self._same_time(future)
-        enough = seen.mean() > 0.5
-        level = self._level(first)
-        if not enough or level is None:
-            p50 = np.full(steps, self._recent_level())
-            p90 = p50 * COLD_FACTOR
+        rules = self._rules(first, steps)
+        enough = bool((~np.isnan(rules[0])).mean() > 0.5)
+        if enough:
+            p50, spread = self._mixed(first, steps, rules)
+            own_days = np.maximum(self._days_p90(first, steps) - rules[0], 0.0)
+            p90 = p50 + TRIAL_SHARE * spread + (1.0 - TRIAL_SHARE) * np.where(np.isnan(own_days), spread, own_days)
+            p90 = np.minimum(
+                p90, max(float(np.nanmax(self.values(np.arange(first - self._size + 1, first)))), p50.max())
+            )
         else:
-            distance_s = (future - first) * (self._step_ms / 1000.0)
-            fade = 0.5 ** (distance_s / LEVEL_HALF_LIFE_S)
-            p50 = np.where(seen, base, self._recent_level()) * level**fade
-            p90 = p50 * self._spread(future, base) ** (1.0 - 0.5 * fade)
+            p50 = np.full(steps, self._recent_level(first))
+            p90 = p50 * COLD_FACTOR
         p50 = np.clip(np.nan_to_num(p50, nan=0.0, posinf=gpus_max), 0.0, gpus_max)
         p90 = np.clip(np.nan_to_num(p90, nan=gpus_max, posinf=gpus_max), p50, gpus_max)
         return Demand(first * self._step_ms, _rounded(p50), _rounded(p90), not enough)
+
+    def _rules(self, first: int, steps: int) -> Series:
+        """(rules, steps): what each rule would say at `first` about the steps from there on; NaN where it can't."""
+        future = np.arange(first, first + steps)
+        back = np.arange(1, DAYS_USED + 1).reshape(-1, 1) * self._steps_day
+        days = self._before(future.reshape(1, -1) - back, first)
+        median, yesterday = _nan_quantile(days, 0.5), days[0]
+        recent = np.arange(first - self._level_steps, first)
+        actual = self._before(recent, first)
+        past_days = self._before(recent.reshape(1, -1) - back, first)
+        fade = 0.5 ** ((future - first) * (self._step_ms / 1000.0) / LEVEL_HALF_LIFE_S)
+        level = np.full(steps, self._recent_level(first))
+        return np.stack(
+            [
+                median,
+                yesterday,
+                median * _level(actual, _nan_quantile(past_days, 0.5)) ** fade,
+                yesterday * _level(actual, past_days[0]) ** fade,
+                level,
+            ]
+        )
+
+    def _days_p90(self, first: int, steps: int) -> Series:
+        """P90 of the same time on the last days, each with its neighbouring steps."""
+        future = np.arange(first, first + steps).reshape(1, -1)
+        back = [
+            day * self._steps_day + near
+            for day in range(1, DAYS_USED + 1)
+            for near in range(-NEIGHBOUR_STEPS, NEIGHBOUR_STEPS + 1)
+        ]
+        return _nan_quantile(self._before(future - np.array(back).reshape(-1, 1), first), P90)
+
+    def _mixed(self, first: int, steps: int, rules: Series) -> tuple[Series, Series]:
+        """(P50, P90 - P50) per step: rules weighed by their trials, and the spread the mixture would have needed there."""
+        days = [self._trial(first, first - day * self._steps_day, steps) for day in range(1, TRIAL_DAYS + 1)]
+        p50, spread = np.empty(steps), np.empty(steps)
+        for near_s, far_s in pairwise(DISTANCES_S):
+            far = max(1, far_s * 1000 // self._step_ms)
+            part = slice(near_s * 1000 // self._step_ms, far)
+            trials = [self._trial(first, first - far, far), *days]
+            weights = self._weights([(said[:, part], came[part]) for said, came in trials])
+            p50[part] = _mixture(weights, rules[:, part])
+            excess = [_excess(came[part], _mixture(weights, said[:, part])) for said, came in trials]
+            needed = np.concatenate(excess)
+            needed = needed[~np.isnan(needed)]
+            wide = max(0.0, float(np.quantile(needed, TRIAL_P90))) if len(needed) else COLD_FACTOR - 1.0
+            spread[part] = wide * _scale(p50[part])
+        return p50, spread
+
+    def _trial(self, first: int, origin: int, steps: int) -> tuple[Series, Series]:
+        """What the rules would have said at an earlier origin, and what came as far as it is known at `first`."""
+        said = self._rules(origin, min(steps, self._steps_day))
+        return said, self._before(np.arange(origin, origin + said.shape[1]), first)
+
+    def _weights(self, trials: list[tuple[Series, Series]]) -> Series:
+        """Of the rules, from their mean absolute error in trials; equal if nothing could be tried."""
+        error, count = np.zeros(len(trials[0][0])), np.zeros(len(trials[0][0]))
+        for weight, (said, came) in zip(TRIAL_WEIGHTS, trials, strict=True):
+            miss = np.abs(said - came)
+            error += weight * np.nansum(miss, axis=1)
+            count += weight * (~np.isnan(miss)).sum(axis=1)
+        if not count.all():
+            return np.where(count > 0, 1.0, 1e-3)
+        mean = error / count
+        return (mean + 1e-6 + 0.01 * mean.max()) ** -SHARPNESS
 
     def _add(self, index: int, gpus: float, weight: float) -> None:
         place = index % self._size
@@ -116,54 +199,47 @@ class DemandHistory:
         self._total[place] += gpus * weight
         self._weight[place] += weight
 
-    def values(self, indices: NDArray[np.int64]) -> Series:
+    def values(self, indices: Steps) -> Series:
         """Observed GPUs at these steps, NaN where nothing came."""
         places = indices % self._size
         known = (self._index[places] == indices) & (self._weight[places] > 0)
         return np.where(known, self._total[places] / np.maximum(self._weight[places], 1e-12), np.nan)
 
-    def _days(self, indices: NDArray[np.int64]) -> Series:
-        """(days, steps): the same time on the last days before each step that lie wholly in the past."""
-        back = np.arange(1, DAYS_USED + 1).reshape(-1, 1) * self._steps_day
-        return self.values(indices.reshape(1, -1) - back)
+    def _before(self, indices: Steps, first: int) -> Series:
+        """Values at these steps, but only what was known at `first`."""
+        return np.where(indices < first, self.values(indices), np.nan)
 
-    def _same_time(self, indices: NDArray[np.int64]) -> tuple[Series, NDArray[np.bool_]]:
-        days = self._days(indices)
-        known = ~np.isnan(days)
-        return _nan_quantile(days, 0.5), np.asarray(known.any(axis=0))
-
-    def _recent(self, first: int) -> NDArray[np.int64]:
-        steps = max(1, LEVEL_WINDOW_S * 1000 // self._step_ms)
+    def _recent_level(self, first: int) -> float:
+        """Mean of the last hour and a half before `first`, or of the newest that there is."""
         anchor = min(first, self.last_index + 1)
-        return np.arange(anchor - steps, anchor)
-
-    def _recent_level(self) -> float:
-        recent = self.values(self._recent(self.last_index + 1))
+        recent = self.values(np.arange(anchor - self._level_steps, anchor))
         recent = recent[~np.isnan(recent)]
         return float(recent.mean()) if len(recent) else self._last_value
 
-    def _level(self, first: int) -> float | None:
-        """How the last hour and a half ran against the rule, shrunk; None if it left the rule altogether."""
-        recent = self._recent(first)
-        actual = self.values(recent)
-        expected, seen = self._same_time(recent)
-        usable = seen & ~np.isnan(actual)
-        if first - self.last_index > len(recent) or not usable.any():
-            return 1.0
-        floor = 0.05 + 0.1 * float(np.nanmean(expected[seen]))
-        ratio = (actual[usable].mean() + floor) / (expected[usable].mean() + floor)
-        return float(ratio) if 1.0 / LEVEL_MAX <= ratio <= LEVEL_MAX else None
 
-    def _spread(self, indices: NDArray[np.int64], base: Series) -> Series:
-        """P90 ÷ P50 of the same time of day: from the last days, this step and its neighbours."""
-        shifts = range(-SPREAD_NEIGHBOUR_STEPS, SPREAD_NEIGHBOUR_STEPS + 1)
-        ratios = []
-        for shift in shifts:
-            days = self._days(indices + shift)
-            middle = _nan_quantile(days, 0.5)
-            ratios.append((days + 0.05) / (middle + 0.05))
-        spread = _nan_quantile(np.concatenate(ratios), P90)
-        return np.maximum(np.nan_to_num(spread, nan=COLD_FACTOR), 1.0)
+def _level(actual: Series, expected: Series) -> float:
+    """How the last hour and a half ran against a rule, as a factor; 1 where nothing can be said."""
+    usable = ~np.isnan(actual) & ~np.isnan(expected)
+    if not usable.any():
+        return 1.0
+    floor = FLOOR_GPUS + 0.1 * float(expected[usable].mean())
+    ratio = (float(actual[usable].mean()) + floor) / (float(expected[usable].mean()) + floor)
+    return min(max(ratio, 1.0 / LEVEL_MAX), LEVEL_MAX)
+
+
+def _scale(p50: Series) -> Series:
+    """What errors are measured in: half the step's own level, half the mean; busy hours err more, but not in proportion."""
+    return FLOOR_GPUS + 0.5 * p50 + 0.5 * float(p50.mean())
+
+
+def _excess(came: Series, p50: Series) -> Series:
+    return (came - p50) / _scale(np.nan_to_num(p50))
+
+
+def _mixture(weights: Series, rules: Series) -> Series:
+    """Weighted mean of the rules that can answer, step by step."""
+    present = np.where(np.isnan(rules), 0.0, weights.reshape(-1, 1))
+    return np.nansum(rules * present, axis=0) / np.maximum(present.sum(axis=0), 1e-300)
 
 
 def _nan_quantile(values: Series, share: float) -> Series:

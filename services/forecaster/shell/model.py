@@ -78,10 +78,7 @@ def load_model(path: Path = MODEL_FILE) -> tuple[BoosterModel, Seed]:
             f"{path} was made for other features or another history; run `python -m services.forecaster.train` again."
         )
     try:
-        first, second = (
-            lightgbm.Booster(model_str=(path.parent / name).read_text(), params={"num_threads": 1, "verbose": -1})
-            for name in card.boosters
-        )
+        first, second = (lightgbm.Booster(model_str=(path.parent / name).read_text()) for name in card.boosters)
         with np.load(path.parent / card.history, allow_pickle=False) as arrays:
             seed = Seed(keys=tuple(tuple(key) for key in card.keys), **{name: arrays[name] for name in SEED_ARRAYS})
     except (OSError, ValueError, KeyError, lightgbm.basic.LightGBMError) as error:
