@@ -16,8 +16,17 @@ import msgspec
 
 FIELDS = ("trace_id", "span_id", "job_id", "node_id", "cluster", "topic", "partition", "offset", "reason", "sequence")
 """What `extra` may carry into the line."""
-QUIET_LOGGERS = ("aiokafka", "faust", "mode", "aiohttp.access", "asyncio")
-"""Libraries that log each reconnection several times a second; their warnings still show."""
+QUIET_LOGGERS = (
+    "aiokafka",
+    "aiohttp.access",
+    "asyncio",
+    "faust",
+    "mode",
+    "services.runtime.faust_hop",
+    "services.runtime.faust_transport",
+)
+"""Libraries that log each step and reconnection (faust under the names of our modules that subclass it); their warnings
+still show."""
 
 _ENCODE = msgspec.json.Encoder(enc_hook=str).encode
 

@@ -12,10 +12,11 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TypeVar
 
 from services.runtime.bus.port import BusError
-from services.runtime.config import ConfigError
+from services.runtime.config import ConfigError, ServiceConfig, load
 from services.runtime.logs import set_up_logs
 
 EXIT_OK = 0
@@ -30,7 +31,28 @@ DRAIN_S_MAX = 12.0
 
 Main = Callable[[asyncio.Event], Awaitable[None]]
 
+K = TypeVar("K", bound=ServiceConfig)
+
 log = logging.getLogger(__name__)
+
+
+def run_configured(
+    service: str, kind: type[K], main: Callable[[K, asyncio.Event], Awaitable[None]], environ: Mapping[str, str]
+) -> int:
+    """What a service's `__main__` does: read the configuration, then `run_service` with its instance and log level.
+
+    raise SystemExit(run_configured("intake", IntakeConfig, serve, os.environ))
+    """
+    try:
+        config = load(kind, environ)
+    except ConfigError as error:
+        print(f"{service}: {error}", file=sys.stderr)
+        return EXIT_CONFIGURATION
+
+    async def configured(stop: asyncio.Event) -> None:
+        await main(config, stop)
+
+    return run_service(service, configured, instance_id=config.instance_id, log_level=config.log_level)
 
 
 def run_service(service: str, main: Main, *, instance_id: str = "", log_level: str = "info") -> int:
