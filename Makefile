@@ -10,7 +10,7 @@ BIN := .venv/bin
 STAMP := .venv/.gpugrid-installed
 LEVELS := $(wildcard tests/unit tests/properties tests/contract tests/simulation tests/end_to_end)
 # The suites of the compiled kernels and what stands on them run a second time as plain Python.
-JIT_OFF := $(wildcard tests/unit/allocator/core tests/properties)
+JIT_OFF := $(wildcard tests/unit/allocator tests/properties)
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test lint format bench lock clean python

@@ -37,6 +37,8 @@ _REASONS = (
     ("Name or service not known", _UNREACHABLE),
     ("Failed to establish a new connection", _UNREACHABLE),
     ("Read timed out", "The package registry answers too slowly: run again, or point PIP_INDEX_URL at a mirror."),
+    ("(from versions: none)", "The package registry could not be read, or lacks a locked package: check the network and "
+     "PIP_INDEX_URL, and that this is Linux or macOS on x86-64 or ARM."),
     ("No matching distribution found", "The package registry does not offer a locked package for this platform: use Linux "
      "or macOS on x86-64 or ARM, and check that PIP_INDEX_URL (if set) is a full mirror."),
     ("Permission denied", "A file could not be written: check who owns this folder and pip's cache."),
