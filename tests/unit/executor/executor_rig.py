@@ -19,8 +19,10 @@ from services.executor.shell.journal_store import JournalStore, MemoryJournal
 from services.executor.shell.loop import Executor, Settings
 from services.runtime.bus.memory import MemoryBus
 from services.runtime.clock import Clock
+from services.runtime.virtual import VirtualClock, run_virtual
 
 CLUSTER = "c0"
+START_MS = 1_800_000_000_000
 SAVES = CheckpointPolicy(mode=CheckpointMode.SIGNAL, wait_s=30.0)
 
 
@@ -105,3 +107,16 @@ class Rig:
     async def wait_s(self, duration_s: float) -> None:
         """Let domain time pass."""
         await self.clock.sleep_until(self.clock.now_ms() + round(duration_s * 1000))
+
+
+def virtually(scenario, *, speed: float = 1.0):
+    """Run `scenario(rig)` in virtual time and return its result."""
+
+    async def main(clock: VirtualClock):
+        rig = Rig(clock)
+        result = await scenario(rig)
+        if rig.task is not None and not rig.task.done():
+            await rig.crash()
+        return result if result is not None else rig
+
+    return run_virtual(main, START_MS, speed=speed)
