@@ -97,7 +97,9 @@ class Driver:
             assert read(self.reader, written, self.settings.policy.step_ms) is not None
 
     def _check(self) -> None:
-        assert msgspec.json.encode(self.reader) == msgspec.json.encode(self.state), "a reader of the log sees another state"
+        assert msgspec.json.encode(self.reader) == msgspec.json.encode(self.state), (
+            "a reader of the log sees another state"
+        )
         held: dict[tuple[str, int], str] = {}
         for owner in [*self.state.jobs.values(), *self.state.apps.values()]:
             for part in owner.parts:

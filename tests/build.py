@@ -59,7 +59,9 @@ def forecast(job_id: str, seconds: dict[int, float], cluster: str = CLUSTER, str
     return DurationForecast(job_id=job_id, cluster=cluster, made_ms=START_MS, model="test", sizes=sizes)
 
 
-def application(app_id: str, *, floor: int = 1, peak: int = 4, cluster: str = CLUSTER, **changed) -> ApplicationAccepted:
+def application(
+    app_id: str, *, floor: int = 1, peak: int = 4, cluster: str = CLUSTER, **changed
+) -> ApplicationAccepted:
     """An application as intake lets it in."""
     fields = {"team": "blue", "user": "ann", "priority": 5, "floor_gpus": floor, "peak_gpus": peak, "switch_max": 2}
     return ApplicationAccepted(
@@ -72,7 +74,9 @@ def application(app_id: str, *, floor: int = 1, peak: int = 4, cluster: str = CL
     )
 
 
-def node(name: str, *, gpus: int = 8, order: int = 0, health: Health = Health.USABLE, cluster: str = CLUSTER, **changed) -> NodeStateChanged:
+def node(
+    name: str, *, gpus: int = 8, order: int = 0, health: Health = Health.USABLE, cluster: str = CLUSTER, **changed
+) -> NodeStateChanged:
     """A node's state; `unhealthy` lists local indices of broken GPUs."""
     unhealthy = changed.pop("unhealthy", ())
     return NodeStateChanged(
@@ -81,7 +85,10 @@ def node(name: str, *, gpus: int = 8, order: int = 0, health: Health = Health.US
         pool=POOL,
         time_ms=START_MS,
         health=health,
-        gpus=[GpuState(index=i, uuid=f"GPU-{name}-{i}", healthy=i not in unhealthy, memory_total_mib=81_920) for i in range(gpus)],
+        gpus=[
+            GpuState(index=i, uuid=f"GPU-{name}-{i}", healthy=i not in unhealthy, memory_total_mib=81_920)
+            for i in range(gpus)
+        ],
         order=order,
         **changed,
     )
@@ -104,10 +111,18 @@ def failed(job_id: str, name: str, at_ms: int, attempt: int = 1, cluster: str = 
     from schemas.executions import FailureCause
 
     return JobFailed(
-        job_id=job_id, attempt=attempt, node=name, cluster=cluster, time_ms=at_ms, cause=FailureCause.EXIT_CODE, **changed
+        job_id=job_id,
+        attempt=attempt,
+        node=name,
+        cluster=cluster,
+        time_ms=at_ms,
+        cause=FailureCause.EXIT_CODE,
+        **changed,
     )
 
 
-def stopped(job_id: str, name: str, at_ms: int, cause, attempt: int = 1, cluster: str = CLUSTER, **changed) -> JobStopped:
+def stopped(
+    job_id: str, name: str, at_ms: int, cause, attempt: int = 1, cluster: str = CLUSTER, **changed
+) -> JobStopped:
     """The executor's report of a stop on request."""
     return JobStopped(job_id=job_id, attempt=attempt, node=name, cluster=cluster, time_ms=at_ms, cause=cause, **changed)

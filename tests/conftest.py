@@ -16,7 +16,6 @@ def pytest_configure(config: pytest.Config) -> None:
     use_kernel_cache()
 
 
-
 @pytest.fixture(scope="session")
 def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """`host:port` of a real Kafka, started once per session (and per xdist worker): use topic names of your own."""

@@ -36,7 +36,9 @@ class World:
     incarnations: dict[str, int] = field(default_factory=lambda: dict.fromkeys(NODES, 0))
 
     def __post_init__(self) -> None:
-        self.driver.give(*[build.node(name, order=i, gpus=4) for i, name in enumerate(NODES)], build.application("chat"))
+        self.driver.give(
+            *[build.node(name, order=i, gpus=4) for i, name in enumerate(NODES)], build.application("chat")
+        )
 
     def placed(self, which: int) -> list[tuple[str, str, int]]:
         """(job, node, attempt) of one placed part, if there is one."""

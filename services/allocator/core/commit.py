@@ -148,7 +148,7 @@ def _changed_waits(state: State, waits: dict[str, _Wait], placed: set[str], poli
 
     Holders and the pessimistic start are worked out for these alone; they cost more than the plan itself.
     """
-    changed = []
+    changed: list[Waits] = []
     for job_id, wait in waits.items():
         job = state.jobs[job_id]
         if job_id in placed or (

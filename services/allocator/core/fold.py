@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from msgspec.structs import replace
+
 from schemas import commands, executions, forecasts, jobs, nodes
 from schemas.executions import StopCause
 from schemas.records import Now
@@ -58,13 +60,11 @@ def _job_amended(state: State, event: jobs.JobAmended, traceparent: str, now: No
     job = state.jobs.get(event.job_id)
     if job is None:
         return
-    spec = job.spec
-    update = {}
-    if event.priority is not None:
-        update["priority"] = event.priority
-    if event.time_limit_s is not None:
-        update["time_limit_s"] = event.time_limit_s
-    job.spec = jobs.JobSpec(**{name: getattr(spec, name) for name in spec.__struct_fields__} | update)
+    job.spec = replace(
+        job.spec,
+        priority=job.spec.priority if event.priority is None else event.priority,
+        time_limit_s=job.spec.time_limit_s if event.time_limit_s is None else event.time_limit_s,
+    )
     changes.job(job)
 
 

@@ -53,9 +53,7 @@ def pose(state: State, pool: str, memory_mib: int, policy: Policy, now: Now, pla
     """The problem of `pool` now. Jobs in `placed_elsewhere` already got a block in another pool of this decision."""
     layout = layout_of(state, pool)
     waiting = [
-        job
-        for job in state.jobs.values()
-        if not job.parts and pool in job.pools and job.job_id not in placed_elsewhere
+        job for job in state.jobs.values() if not job.parts and pool in job.pools and job.job_id not in placed_elsewhere
     ]
     planned_max = max(PLANNED_JOBS_MIN, PLANNED_JOBS_PER_GPU * layout.gpus)
     if len(waiting) > planned_max:

@@ -12,7 +12,7 @@ from services.allocator.core.state import State
 from services.allocator.shell.intake_batch import Batch
 from services.allocator.shell.owner import ClusterOwner
 from services.runtime.metrics import Metrics
-from services.runtime.tracing import LINKS_MAX, Spans
+from services.runtime.tracing import LINKS_MAX, Attributes, Spans
 
 QUEUE_PERIOD_S = 1.0
 """Counting the queue walks over it: often enough for a gauge, rare enough for 10,000 jobs."""
@@ -31,7 +31,7 @@ class DecisionObserver:
         record = decided.record
         end_ns = time.time_ns()
         start_ns = end_ns - int(elapsed_s * 1e9)
-        attributes = {
+        attributes: Attributes = {
             "gpugrid.cluster": record.cluster,
             "gpugrid.decision.sequence": record.sequence,
             "gpugrid.decision.inputs": len(record.inputs),
@@ -54,7 +54,7 @@ class DecisionObserver:
         for job_id in list(outcomes)[:LINKS_MAX]:
             traceparent = traces.get(job_id)
             if traceparent:
-                attributes = {
+                attributes: Attributes = {
                     "gpugrid.job.id": job_id,
                     "gpugrid.decision.sequence": decided.record.sequence,
                     "gpugrid.decision.outcome": outcomes[job_id],
