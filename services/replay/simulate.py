@@ -17,12 +17,10 @@ from dataclasses import dataclass
 from multiprocessing import get_context
 from pathlib import Path
 
-from schemas.messages import message
-from schemas.nodes import GpuSample, NodeSampled
-from schemas.records import Message
+from schemas.catalog import Catalog
 from schemas.topics import TOPICS
 from services.allocator.shell.warmup import use_kernel_cache
-from services.replay.core.catalog import GPU_MEMORY_MIB, GPU_MODEL, PARTITION, catalog_of, node_names
+from services.replay.core.catalog import PARTITION, catalog_of, node_names
 from services.replay.core.comparison import GPUGRID, Comparison, compare, with_baselines
 from services.replay.core.day import Day
 from services.replay.core.latency import Hop, latencies
@@ -38,14 +36,15 @@ from services.runtime.clock import Clock
 from services.runtime.handler import Handler
 from services.runtime.hop import run_hop
 from services.runtime.virtual import VirtualClock, run_virtual
+from services.telemetry.shell.agent import Agent, AgentSettings
+from services.telemetry.shell.simulated import SimulatedSource
 
 SEED_DEFAULT = 1
 """The demo's day: 2017-11-09."""
 SPEED = 720.0
 """Domain seconds per virtual wall second, as in the demo: a day in two minutes."""
 LEAD_S = 2.0
-"""Virtual wall seconds for nodes, applications and first forecasts to appear before the day's first job."""
-SAMPLE_PERIOD_S = 5.0
+"""Virtual wall seconds for nodes to appear before the day's first moment."""
 TAIL_S = 1.0
 """Virtual wall seconds after the day's end, so that what ended at the last moment is reported."""
 
@@ -156,42 +155,6 @@ def _one(options: DayOptions) -> Simulated:
     return simulate_day(day_of(options))
 
 
-async def _sample(day: Day, bus: MemoryBus, clock: Clock) -> None:
-    """The node agents: one sample per node and period, all GPUs fine."""
-    producer = bus.producer("agent")
-    await producer.start()
-    while True:
-        moment = (clock.now_ms(), clock.wall_ms())
-        await producer.send_all([_sampled(day, order, name, *moment) for order, name in enumerate(node_names(day))])
-        await clock.sleep_wall(SAMPLE_PERIOD_S)
-
-
-def _sampled(day: Day, order: int, name: str, now_ms: int, wall_ms: int) -> Message:
-    gpus = [
-        GpuSample(
-            index=index,
-            uuid=f"GPU-{name}-{index}",
-            model=GPU_MODEL,
-            memory_total_mib=GPU_MEMORY_MIB,
-            memory_used_mib=0.0,
-            utilization_pct=0.0,
-        )
-        for index in range(day.node_gpus)
-    ]
-    event = NodeSampled(
-        node=name,
-        cluster=day.cluster,
-        pool=day.pool,
-        time_ms=now_ms,
-        wall_ms=wall_ms,
-        source="simulated",
-        gpus=gpus,
-        order=order,
-        period_s=SAMPLE_PERIOD_S,
-    )
-    return message(event, key=name, id=f"{name}/{now_ms}", source="/gpugrid/agent", time_ms=now_ms)
-
-
 def _digest(bus: MemoryBus) -> str:
     digest = hashlib.sha256()
     for topic in TOPICS:
@@ -230,7 +193,7 @@ async def _run(day: Day, parts: Parts, bus: MemoryBus, clock: Clock) -> None:
         run_hop(parts.telemetry(day), bus, clock, "telemetry", client_id="telemetry"),
         allocator.run(stop),
         executor.run(stop),
-        _sample(day, bus, clock),
+        _agent(day, catalog, bus, clock).run(stop),
     ]
     running = [asyncio.ensure_future(service) for service in services]
     upstream = asyncio.ensure_future(_upstream(day, bus, clock))
@@ -246,10 +209,15 @@ async def _run(day: Day, parts: Parts, bus: MemoryBus, clock: Clock) -> None:
         await asyncio.gather(upstream, *running, return_exceptions=True)
 
 
+def _agent(day: Day, catalog: Catalog, bus: MemoryBus, clock: Clock) -> Agent:
+    """One process that plays the agents of all nodes."""
+    settings = AgentSettings(nodes=tuple(node_names(day)), cluster=day.cluster, pool=day.pool, partition=PARTITION)
+    return Agent(settings, bus, clock, SimulatedSource(catalog.clusters[day.cluster].pools[day.pool], clock.now_ms))
+
+
 async def _upstream(day: Day, bus: MemoryBus, clock: Clock) -> None:
     publisher = Publisher(bus, clock)
-    await publisher.publish(opening(day, PARTITION), wait=False)
-    await publisher.publish(arrivals(day, PARTITION))
+    await publisher.publish([*opening(day, PARTITION), *arrivals(day, PARTITION)])
     await clock.sleep_until(day.end_ms)
     await clock.sleep_wall(TAIL_S)
     await publisher.close()

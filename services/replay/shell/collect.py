@@ -7,7 +7,9 @@ it starts over with a fresh observation, because folding from the beginning is a
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
+from schemas.records import Record
 from services.replay.core.day import Day
 from services.replay.core.observation import TOPICS, Observation
 from services.runtime.bus.port import Bus, BusError
@@ -21,14 +23,18 @@ POLL_TIMEOUT_S = 0.5
 RETRY_S = 0.5
 """Wall seconds before reading again while the broker is away."""
 
+Followers = Callable[[], Callable[[Record], None] | None]
+
 
 class Collector:
     """`observation` is always usable; `follow` keeps it current."""
 
-    def __init__(self, bus: Bus, clock: Clock, day: Day) -> None:
+    def __init__(self, bus: Bus, clock: Clock, day: Day, *, also: Followers | None = None) -> None:
+        """`also()` is asked for one more follower of the same records each time reading starts from the beginning."""
         self._bus = bus
         self._clock = clock
         self._day = day
+        self._also = also
         self.observation = Observation(day)
 
     async def follow(self, stop: asyncio.Event) -> None:
@@ -42,13 +48,20 @@ class Collector:
     async def _read(self, stop: asyncio.Event) -> None:
         reader = self._bus.reader(CLIENT_ID, await self._partitions())
         fresh = Observation(self._day)
+        also = self._also() if self._also is not None else None
+
+        def fold(record: Record) -> None:
+            fresh.fold(record)
+            if also is not None:
+                also(record)
+
         await reader.start()
         try:
-            await read_to_end(reader, fresh.fold)
+            await read_to_end(reader, fold)
             self.observation = fresh
             while not stop.is_set():
                 for record in await reader.poll(max_records=POLL_RECORDS_MAX, timeout_s=POLL_TIMEOUT_S):
-                    fresh.fold(record)
+                    fold(record)
         finally:
             await reader.stop()
 
