@@ -8,6 +8,7 @@ records it can't read (dead letters). Read next: `node.py`.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Iterable
 
 from msgspec import Struct
@@ -18,6 +19,7 @@ from schemas.executions import StopCause
 from schemas.messages import message
 from schemas.placements import NodePlaced
 from schemas.records import Message, Now, Record
+from services.executor.core.reconcile import Refusal
 from services.executor.shell.drivers.port import Driver
 from services.executor.shell.journal_store import JournalStore
 from services.executor.shell.node import SOURCE, Node, Surroundings
@@ -41,6 +43,8 @@ KILLED_WAIT_S = 2.0
 """Until killed processes are gone; what the kernel can't kill (a hung disk) is left behind and adopted by the next start."""
 LAST_REPORTS_WAIT_S = 2.0
 """Wall seconds for the last reports on the way out; what is left is in the journal and sent on the next start."""
+
+log = logging.getLogger(__name__)
 
 
 class Settings(Struct, frozen=True, kw_only=True):
@@ -150,7 +154,17 @@ class Executor:
 
     def _apply(self, newest: dict[str, NodePlaced]) -> None:
         for name, placed in newest.items():
-            self.nodes[name].apply(placed)
+            node = self.nodes[name]
+            if node.apply(placed) is Refusal.OUTDATED and node.refused[Refusal.OUTDATED] == 1:
+                log.warning(
+                    "refused placement %d/%d: %d/%d was applied before. A fenced allocator, or Kafka's data was wiped while "
+                    "this node's journal was kept (then remove RUN_DIR/nodes, once its jobs have ended)",
+                    placed.epoch,
+                    placed.sequence,
+                    node.state.epoch,
+                    node.state.sequence,
+                    extra={"node_id": name, "reason": Refusal.OUTDATED.value},
+                )
 
     def _newest(self, placements: Iterable[NodePlaced], into: dict[str, NodePlaced]) -> dict[str, NodePlaced]:
         for placed in placements:
