@@ -61,7 +61,7 @@ def build_app() -> typer.Typer:
     add("down", cli_stack.down, STACK)
     add("demo", cli_stack.demo, STACK)
     add("simulate", cli_stack.simulate, STACK)
-    add("plan", cli_stack.plan, STACK)
+    add("serve-stack", cli_stack.serve_stack, STACK, hidden=True)
     return app
 
 

@@ -97,7 +97,7 @@ class Session:
         from services.runtime.bus.port import BusError
 
         try:
-            with self._spinner(what):
+            with self.spinner(what):
                 return asyncio.run(work)
         except BusError as error:
             raise ConsoleError(f"{what} failed: {error}.") from None
@@ -142,7 +142,7 @@ class Session:
             console = Console(width=int(os.environ.get("COLUMNS") or PIPED_WIDTH))
         return console
 
-    def _spinner(self, what: str) -> Any:
+    def spinner(self, what: str) -> Any:
         if not sys.stderr.isatty():
             return nullcontext()
         from rich.console import Console
