@@ -104,6 +104,7 @@ class Wild:
     """A model that answers anything."""
 
     version = "wild"
+    trust = 1.0
 
     def corrections(self, rows: np.ndarray) -> np.ndarray:
         seed = np.nan_to_num(rows).sum(axis=1) % 7

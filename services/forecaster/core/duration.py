@@ -35,10 +35,13 @@ OWN_SIZE_PRIOR_WEIGHT = 10.0
 
 
 class Model(Protocol):
-    """Corrections to history in log seconds. `version` goes into every forecast."""
+    """Corrections to history in log seconds. `version` goes into every forecast, `trust` (0..1) scales the corrections."""
 
     @property
     def version(self) -> str: ...
+
+    @property
+    def trust(self) -> float: ...
 
     def corrections(self, rows: NDArray[np.float64]) -> NDArray[np.float64]:
         """(rows, 22) → (rows, 2): what to add to log P50 and log P90 of history."""
@@ -119,8 +122,8 @@ class DurationForecaster:
         log_p50, log_p90 = row[GIVEN], row[GIVEN + 1]
         if self.model is not None and view.known >= 0:
             fixes = self.model.corrections(row.reshape(1, -1))[0]
-            log_p50 += _bounded(fixes[0])
-            log_p90 += _bounded(fixes[1])
+            log_p50 += self.model.trust * _bounded(fixes[0])
+            log_p90 += self.model.trust * _bounded(fixes[1])
         log_p90 += self.calibration.offset(subject.team)
         return Estimate(float(log_p50), float(max(log_p50, log_p90)), self._is_known(view), row)
 

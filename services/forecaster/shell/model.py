@@ -47,6 +47,7 @@ class ModelCard(msgspec.Struct, frozen=True, kw_only=True):
     boosters: list[str]
     history: str
     keys: list[list[str | int]]
+    trust: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +60,10 @@ class BoosterModel:
     @property
     def version(self) -> str:
         return self.card.version
+
+    @property
+    def trust(self) -> float:
+        return self.card.trust
 
     def corrections(self, rows: NDArray[np.float64]) -> NDArray[np.float64]:
         return np.column_stack([booster.predict(rows, num_threads=1) for booster in self.boosters])

@@ -21,6 +21,7 @@ class Constant:
     """A model that always answers the same corrections."""
 
     version = "constant"
+    trust = 1.0
 
     def __init__(self, p50: float, p90: float) -> None:
         self.answer = (p50, p90)
