@@ -16,6 +16,7 @@ from services.allocator.core.value import plan_value
 from services.allocator.core.waiting import reasons_of
 
 WORD_STEPS = 64
+FINISH_SHARE = 75  # hundredths of an average GPU-step that a finished job is worth in near ties
 
 
 def facts_of(problem: Problem) -> Facts:
@@ -31,6 +32,7 @@ def facts_of(problem: Problem) -> Facts:
         running=problem.running_table,
         apps=problem.app_table,
         demand=problem.app_demand,
+        penalty=problem.app_penalty,
         held_app=problem.held_app,
         reservations=problem.reservations,
         weight_sum=problem.weight_sum,
@@ -39,7 +41,7 @@ def facts_of(problem: Problem) -> Facts:
 
 def plan_fast(problem: Problem, iterations: int, seed: int = 0) -> Plan:
     """Plan the window: first legal grid, then `iterations` candidate grids of local search."""
-    place, segments = solve(facts_of(problem), iterations, seed)
+    place, segments = solve(facts_of(problem), iterations, seed, FINISH_SHARE)
     return finished_plan(problem, "fast", place, segments)
 
 

@@ -176,6 +176,12 @@ class Problem:
         return len(self.app_ids)
 
     @property
+    def app_penalty(self) -> Ints:
+        """Fixed-point value of one unmet GPU-step per application."""
+        scaled = self.app_table[:, AppColumn.PRIORITY] * (DENSITY_ONE // PRIORITY_ONE)
+        return scaled * self.weight_one // 1000 * self.penalty_ratio
+
+    @property
     def value_one(self) -> int:
         """Fixed-point value of 1.0: one GPU-step of priority 1 at weight 1."""
         return DENSITY_ONE * self.weight_one
@@ -338,7 +344,7 @@ def _weight_one(
     gain_max = gpus * steps * top * (DENSITY_ONE // PRIORITY_ONE)
     unit = DENSITY_ONE // PRIORITY_ONE
     loss_max = sum(
-        ratio * app.priority * unit * int(row.sum()) // 1000 for app, row in zip(applications, demand, strict=True)
+        ratio * app.priority * unit * max(1, int(row.sum())) for app, row in zip(applications, demand, strict=True)
     )
     weight_one = WEIGHT_ONE_MAX
     while weight_one > 1 and weight_one * max(gain_max, loss_max) >= VALUE_LIMIT:

@@ -39,10 +39,7 @@ def unmet_gpu_steps(problem: Problem, counts: Ints) -> Ints:
 
 def unmet_penalty(problem: Problem, unmet: Ints) -> int:
     """Fixed-point penalty of unmet GPU-steps."""
-    total = 0
-    for priority, row in zip(problem.app_priority, unmet, strict=True):
-        total += problem.penalty_ratio * int(priority) * UNIT * int(row.sum()) * problem.weight_one // 1000
-    return total
+    return int(np.sum(problem.app_penalty * unmet.sum(axis=1)))
 
 
 def plan_value(problem: Problem, start: Ints, option: Ints, counts: Ints) -> int:

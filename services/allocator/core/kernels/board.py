@@ -46,24 +46,26 @@ class Facts(NamedTuple):
     running: Ints
     apps: Ints
     demand: Ints
+    penalty: Ints  # fixed-point value of one unmet GPU-step per application
     held_app: Ints
     reservations: Ints
     weight_sum: Ints
 
 
 class Work(NamedTuple):
-    """The few facts that placing a job needs."""
+    """The few facts that placing a job needs. `finish_bonus`: see `search.work_of`."""
 
     options: Ints
     option_ptr: Ints
     weight_sum: Ints
     shape: Ints
+    finish_bonus: int
 
 
 class Grid(NamedTuple):
     """The working state of one grid: two arrays, and where things lie in them.
 
-    `place` rows: start (-1 = not in the window), first GPU, option row, gain of every job. `bits` is as wide as the
+    `place` rows: start (-1 = not in the window), first GPU, option row, gain (with bonus) of every job. `bits` is as wide as the
     pool; its rows are
     - busy (guard and batch cells) and guard (applications, reservations, closed GPUs) words per GPU, lo and hi;
     - from `block_lo`/`block_hi` one row per class: busy words of the block from GPU g on, all ones where none exists;

@@ -24,6 +24,7 @@ from services.allocator.core.kernels.board import (
 )
 
 SEGMENT_COLUMNS = 4  # app, gpu, start, end
+LAYOUTS = 3  # variants of the order in which segments choose their GPUs
 
 
 @njit(cache=True)
@@ -199,13 +200,22 @@ def _keep_held(f, rows, until, counts):
 
 
 @njit(cache=True)
-def _place_segments(f, rows, lo, hi, by_length):
-    """Give every unplaced segment the topmost GPU that is free for it; returns the GPU-steps that found none."""
+def _place_segments(f, rows, lo, hi, variant):
+    """Give every unplaced segment the topmost GPU that is free for it; returns the GPU-steps that found none.
+
+    Variants order the segments: longest first (nests best), latest end first, earliest start first (never runs out of
+    GPUs that are all open for the whole window).
+    """
     count, gpus = rows.shape[0], len(lo)
     key = np.empty(count, np.int64)
     for s in range(count):
-        length = rows[s, 3] - rows[s, 2]
-        key[s] = ((f.steps - length) * 256 + rows[s, 2]) if by_length else (rows[s, 2] * 256 + f.steps - length)
+        shortness = f.steps - (rows[s, 3] - rows[s, 2])
+        if variant == 0:
+            key[s] = shortness * 256 + rows[s, 2]
+        elif variant == 1:
+            key[s] = (f.steps - rows[s, 3]) * 256 + shortness
+        else:
+            key[s] = rows[s, 2] * 256 + shortness
     missing = 0
     last_start, last_end, top = -1, -1, gpus - 1
     for s in np.argsort(key, kind="mergesort"):
@@ -226,7 +236,7 @@ def _place_segments(f, rows, lo, hi, by_length):
 
 
 @njit(cache=True)
-def lay_out(f, guard_lo, guard_hi):
+def lay_out(f, guard_lo, guard_hi, variant):
     """Choose GPUs for all applications; fills the guard words and returns placed segments as rows.
 
     `guard` comes out as blocked cells plus the applications' cells.
@@ -254,10 +264,10 @@ def lay_out(f, guard_lo, guard_hi):
             taken_lo[rows[s, 1]] |= a
             taken_hi[rows[s, 1]] |= b
     best = rows.copy()
-    missing = _place_segments(f, best, taken_lo.copy(), taken_hi.copy(), True)
+    missing = _place_segments(f, best, taken_lo.copy(), taken_hi.copy(), variant)
     if missing > 0:
         other = rows.copy()
-        if _place_segments(f, other, taken_lo, taken_hi, False) < missing:
+        if _place_segments(f, other, taken_lo, taken_hi, LAYOUTS - 1) < missing:
             best = other
     return _placed(f, best, guard_lo, guard_hi)
 

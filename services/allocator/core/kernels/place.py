@@ -65,6 +65,8 @@ def place_job(w, g, j, forced, margin, tight):
         weight = w.weight_sum[min(start + w.options[o, STEPS], g.steps)] - w.weight_sum[start]
         weight *= w.options[o, GPUS]
         gain = w.options[o, DENSITY] * weight
+        if gain > 0 and start + w.options[o, STEPS] <= g.steps:
+            gain += w.finish_bonus
         score = gain - margin * weight
         if score > best_score:
             best_score, best_start, best_first, best_option, best_gain = score, start, first, o, gain

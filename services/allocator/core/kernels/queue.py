@@ -30,7 +30,7 @@ def queue_in_order(f, reserved, order, options, in_turn):
     With `in_turn` no job starts before one ahead of it; one that must wait for the end of the window stops all behind
     it, while one that no block of the unreserved pool could ever take is passed over.
     """
-    g, w = empty_grid(f), work_of(f)
+    g, w = empty_grid(f), work_of(f, 0)
     blocked_words(f, g.bits[GUARD_LO], g.bits[GUARD_HI])
     for gpu in range(len(reserved)):
         if reserved[gpu]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from services.allocator.core.kernels.bits import ZERO
+from services.allocator.core.kernels.bits import ONE, ZERO
 from services.allocator.core.kernels.blocks import fill_grid
 from services.allocator.core.kernels.board import (
     ARRIVAL,
@@ -31,10 +31,13 @@ from services.allocator.core.kernels.board import (
     Grid,
     Work,
 )
-from services.allocator.core.kernels.layout import lay_out, running_words
+from services.allocator.core.kernels.layout import LAYOUTS, lay_out, running_words
 from services.allocator.core.kernels.place import place_job, put
 
 FLAT_GPUS_MAX = 512  # above it scanning nodes first beats scanning all blocks
+STARTS_MAX = 4  # different layouts and margins tried; more starts leave each too few candidates
+ITERATIONS_PER_START_MIN = 16
+SLACK_SHIFT = 8  # a candidate that has lost 0.4 % before the unchanged jobs follow rarely wins it back
 CHECKPOINT_WORDS_MAX = 1 << 19  # 4 MiB of grid copies: more leaves the cache and costs more than placing again
 
 
@@ -114,59 +117,58 @@ def build(w, g, order, forced, margin, tight):
 
 
 @njit(cache=True)
-def improve(w, g, order, forced, margin, tight, total, iterations, random, slack):
-    """Local search: move a job forward or back, swap two, or force a size; keep what isn't worse. Returns the gain.
+def improve(w, g, order, forced, margin, total, iterations, random):
+    """Local search: move a job forward or back, or force a size; keep what isn't worse. Returns the total.
 
-    `saved[p]` is the grid before the job at position p * stride was placed, so a candidate starts from the last copy
-    before the first changed position. The grid itself is scratch from here on: `g.place` is the result.
+    Starts from the empty grid and the places of its jobs. `saved[p]` is the grid before the job at position p * stride
+    was placed, so a candidate starts from the last copy before the first changed position. The grid's bits are scratch
+    from here on: `g.place` is the result.
     """
     jobs = len(order)
-    if jobs < 2:
+    if jobs < 2 or iterations <= 0:
         return total
-    rows = g.scratch
-    stride = 1 + (jobs * rows * g.bits.shape[1]) // CHECKPOINT_WORDS_MAX
-    saved = np.empty(((jobs - 1) // stride + 1, rows, g.bits.shape[1]), np.uint64)
-    saved[0] = g.bits[:rows]
+    stride = 1 + (jobs * g.scratch * g.bits.shape[1]) // CHECKPOINT_WORDS_MAX
+    saved = np.empty(((jobs - 1) // stride + 1, g.scratch, g.bits.shape[1]), np.uint64)
+    saved[0] = g.bits[: g.scratch]
     _save_from(w, g, order, saved, stride, 0)
     old_place, old_order = g.place.copy(), order.copy()
+    slack = total >> SLACK_SHIFT
     for _ in range(iterations):
         a, b = draw(random, jobs), draw(random, jobs)
-        kind = draw(random, 4)
         changed, old_forced = -1, np.int64(-1)
-        if kind == 0:
+        if draw(random, 4) == 0:
+            b = a
             changed = order[a]
             old_forced = forced[changed]
-            options = w.option_ptr[changed + 1] - w.option_ptr[changed]
-            pick = draw(random, options + 1)
+            pick = draw(random, w.option_ptr[changed + 1] - w.option_ptr[changed] + 1)
             forced[changed] = w.option_ptr[changed] + pick - 1 if pick > 0 else -1
-            b = a
             if forced[changed] == old_forced:
                 continue
         elif a == b:
             continue
         low, high = min(a, b), max(a, b)
         _restore(w, g, order, saved, stride, low)
-        if kind == 1:
-            order[a], order[b] = order[b], order[a]
-        elif kind >= 2:
-            _move(order, a, b)
-        change, done = _rebuild(w, g, order, forced, margin, tight, old_place, low, high, slack)
+        _move(order, a, b)
+        change, done = _rebuild(w, g, order, forced, margin, old_place, low, high, slack)
         if change >= 0:
             total += change
-            for i in range(low, done):
-                old_order[i] = order[i]
-                for c in range(PLACE_COLUMNS):
-                    old_place[order[i], c] = g.place[order[i], c]
-            _restore(w, g, old_order, saved, stride, low)
+            _copy_range(order, g.place, old_order, old_place, low, done)
+            _restore(w, g, order, saved, stride, low)
             _save_from(w, g, order, saved, stride, low)
             continue
         if changed >= 0:
             forced[changed] = old_forced
-        for i in range(low, max(done, high + 1)):
-            order[i] = old_order[i]
-            for c in range(PLACE_COLUMNS):
-                g.place[order[i], c] = old_place[order[i], c]
+        _copy_range(old_order, old_place, order, g.place, low, max(done, high + 1))
     return total
+
+
+@njit(cache=True)
+def _copy_range(order, place, to_order, to_place, low, high):
+    """Copy positions low..high-1 and the places of the jobs there."""
+    for i in range(low, high):
+        to_order[i] = order[i]
+        for c in range(PLACE_COLUMNS):
+            to_place[order[i], c] = place[order[i], c]
 
 
 @njit(cache=True)
@@ -190,8 +192,8 @@ def _save_from(w, g, order, saved, stride, position):
 
 
 @njit(cache=True)
-def _rebuild(w, g, order, forced, margin, tight, old_place, low, high, slack):
-    """Place jobs order[low:] again; returns (change of gain, end of the placed positions), or (-1, end) to reject.
+def _rebuild(w, g, order, forced, margin, old_place, low, high, slack):
+    """Place jobs order[low:] again; returns (change of the total, end of the positions tried). Negative: reject.
 
     Only positions low..high differ from the old order. If these jobs land where they were, the rest does, too; if
     they lose more than `slack`, the rest is not tried.
@@ -199,7 +201,7 @@ def _rebuild(w, g, order, forced, margin, tight, old_place, low, high, slack):
     jobs, change, same = len(order), np.int64(0), True
     for i in range(low, jobs):
         j = order[i]
-        gain = place_job(w, g, j, forced[j], margin, tight)
+        gain = place_job(w, g, j, forced[j], margin, g.flat)
         change += gain - old_place[j, GAIN]
         same = (
             same
@@ -210,8 +212,8 @@ def _rebuild(w, g, order, forced, margin, tight, old_place, low, high, slack):
             if same:
                 return np.int64(0), i + 1
             if change < -slack:
-                return np.int64(-1), i + 1
-    return (change if change >= 0 else np.int64(-1)), jobs
+                return change, i + 1
+    return change, jobs
 
 
 @njit(cache=True)
@@ -268,27 +270,73 @@ def close_grid(f, w, g):
 
 
 @njit(cache=True)
-def work_of(f):
-    """The few facts that placing needs."""
-    return Work(f.options, f.option_ptr, f.weight_sum, f.shape)
+def work_of(f, finish_share):
+    """The few facts that placing needs. `finish_share`: bonus for a job that ends inside the window, in hundredths of
+    an average job's GPU-step; it settles near ties in favour of finished work and never shows in a plan's value."""
+    density, jobs = np.int64(0), f.jobs.shape[0]
+    for o in range(f.options.shape[0]):
+        density += f.options[o, DENSITY] // max(1, f.options.shape[0])
+    step = density * (f.weight_sum[f.steps] // f.steps)
+    return Work(f.options, f.option_ptr, f.weight_sum, f.shape, step // 100 * finish_share if jobs > 0 else np.int64(0))
 
 
 @njit(cache=True)
-def solve(f, iterations, seed, sl=30):
-    """The fast mode. Returns job rows (start, first GPU, option, gain) and application segments."""
-    g, w = empty_grid(f), work_of(f)
-    segments = lay_out(f, g.bits[GUARD_LO], g.bits[GUARD_HI])
+def _first_margin(start):
+    """Quarters of the full margin that a start builds with."""
+    return (4, 3, 2, 0)[start % 4]
+
+
+@njit(cache=True)
+def _begin(f, w, start, order, full):
+    """An empty grid under the layout of this start: (grid, segments, forced sizes, margin)."""
+    g = empty_grid(f)
+    segments = lay_out(f, g.bits[GUARD_LO], g.bits[GUARD_HI], start % LAYOUTS)
     close_grid(f, w, g)
+    return g, segments, np.full(f.jobs.shape[0], -1, np.int64), full * _first_margin(start) // 4
+
+
+@njit(cache=True)
+def solve(f, iterations, seed, finish_share):
+    """The fast mode. Returns job rows (start, first GPU, option, gain) and application segments.
+
+    The first start alone is the first legal grid. With a budget, the first half of it improves several starts that
+    differ in layout and margin, the second half the best of them.
+    """
+    w = work_of(f, finish_share)
     order = value_order(f)
-    forced = np.full(f.jobs.shape[0], -1, np.int64)
-    margin = margin_density(f, g, order)
-    first_grid = g.bits.copy() if iterations > 0 else g.bits
+    g, segments, forced, margin = _begin(f, w, 0, order, np.int64(0))
+    full = margin_density(f, g, order)
+    margin = full
+    if iterations <= 0 or len(order) < 2:
+        build(w, g, order, forced, margin, g.flat)
+        return g.place, segments
+    random = np.empty(1, np.uint64)
+    random[0] = np.uint64(seed) ^ np.uint64(0x9E3779B97F4A7C15)
+    if random[0] == ZERO:
+        random[0] = ONE
+    starts = min(STARTS_MAX, 1 + iterations // ITERATIONS_PER_START_MIN)
+    each = iterations // (2 * starts)
+    empty = g.bits.copy()
     total = build(w, g, order, forced, margin, g.flat)
-    if iterations > 0:
-        random = np.empty(1, np.uint64)
-        random[0] = np.uint64(seed) ^ np.uint64(0x9E3779B97F4A7C15)
-        if random[0] == ZERO:
-            random[0] = np.uint64(1)
-        g.bits[:] = first_grid
-        improve(w, g, order, forced, margin, g.flat, total, iterations, random, total // 10000 * sl)
+    g.bits[:] = empty
+    total = improve(w, g, order, forced, margin, total, each if starts > 1 else 0, random)
+    for start in range(1, starts):
+        g2, segments2, forced2, margin2 = _begin(f, w, start, order, full)
+        order2, empty2 = value_order(f), g2.bits.copy()
+        total2 = build(w, g2, order2, forced2, margin2, g2.flat)
+        g2.bits[:] = empty2
+        total2 = improve(w, g2, order2, forced2, margin2, total2, each, random)
+        if total2 - unmet_loss(f, segments2) > total - unmet_loss(f, segments):
+            total, g, segments, order, forced, margin, empty = total2, g2, segments2, order2, forced2, margin2, empty2
+    g.bits[:] = empty
+    improve(w, g, order, forced, margin, total, iterations - (starts * each if starts > 1 else 0), random)
     return g.place, segments
+
+
+@njit(cache=True)
+def unmet_loss(f, segments):
+    """Penalty of what a layout leaves unmet, up to a constant of the problem: the served part with its sign turned."""
+    served = np.int64(0)
+    for s in range(segments.shape[0]):
+        served += f.penalty[segments[s, 0]] * (segments[s, 3] - segments[s, 2])
+    return -served
