@@ -25,6 +25,7 @@ from faust.app.base import BootStrategy
 from yarl import URL
 
 from services.runtime.bus.kafka import KafkaBus
+from services.runtime.bus.kafka_retry import AssignmentPace
 from services.runtime.bus.port import Message, OffsetGoneError, Record, TopicPartition, check_sizes
 from services.runtime.clock import Clock
 from services.runtime.faust_transport import GpugridTransport
@@ -38,6 +39,8 @@ BUFFER_RECORDS_MAX = 2_000
 """Records waiting in one agent's queue before faust stops fetching its partitions."""
 COMMIT_INTERVAL_S = 0.5
 """Acknowledged records that a crash may repeat: half a second's worth."""
+GROUP_ERRORS_MAX = 5
+"""Group errors between two assignments; with more the process ends (another one uses its instance id, say)."""
 SWITCH_INTERVAL_S = 0.0005
 """faust consumes in a second thread. With Python's 5 ms between forced switches every socket write of one thread could wait
 5 ms for the other: measured 58 ms against 16 ms per hop at 300/s on busy cores."""
@@ -87,6 +90,8 @@ class FaustHop:
         self._bus = KafkaBus(config.bootstrap)
         self._rebuilder = Rebuilder(self._bus, handler, config.instance_id)
         self._rebuilt = asyncio.Event()
+        self._group_errors = 0
+        self._pace = AssignmentPace(config.group, config.instance_id)
         # Handling and handing over to the producer happen together, so that answers leave in the order of folding.
         self._in_order = asyncio.Lock()
         self.app = self._new_app()
@@ -96,7 +101,6 @@ class FaustHop:
         sys.setswitchinterval(SWITCH_INTERVAL_S)
         await self._check_offsets()
         await self._rebuilder.catch_up()
-        self._rebuilt.set()
         await self.app.start()
         ticking = asyncio.create_task(self._tick_until(stop))
         try:
@@ -212,11 +216,22 @@ class FaustHop:
                 async with self._in_order:
                     sent = await self._hand_over(self._handler.tick(self._now()))
                 await _acknowledged(sent)
+                await self._look_at_group()
         except asyncio.CancelledError:
             raise
         except BaseException as error:
             self._fail(error)
             raise
+
+    async def _look_at_group(self) -> None:
+        consumer: Any = self.app.consumer
+        error = await consumer.take_coordination_error()
+        if error is None:
+            return
+        self._group_errors += 1
+        if self._group_errors > GROUP_ERRORS_MAX:
+            raise error
+        log.warning("group %s: %r, joining again", self._config.group, error)
 
     def _now(self) -> Now:
         return Now(domain_ms=self._clock.now_ms(), wall_ms=self._clock.wall_ms())
@@ -227,10 +242,12 @@ class FaustHop:
     async def _assigned(self, *_: Any, **__: Any) -> None:
         # Whoever owned these partitions before has published meanwhile: fold it before the next record.
         try:
+            self._pace.assigned(self._clock.wall_s())
             await self._rebuilder.catch_up()
         except Exception as error:
             self._fail(error)
             raise
+        self._group_errors = 0
         self._rebuilt.set()
 
     async def _check_offsets(self) -> None:

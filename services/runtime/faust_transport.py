@@ -13,7 +13,7 @@ from typing import Any
 
 import aiokafka
 from aiokafka.coordinator.assignors.range import RangePartitionAssignor
-from aiokafka.errors import ConsumerStoppedError
+from aiokafka.errors import ConsumerStoppedError, KafkaError
 from faust.transport.consumer import CONSUMER_FETCHING
 from faust.transport.drivers import aiokafka as driver
 
@@ -58,8 +58,28 @@ class _ConsumerThread(driver.AIOKafkaConsumerThread):
             retry_backoff_ms=50,
         )
 
+    async def take_coordination_error(self) -> KafkaError | None:
+        """The error aiokafka's group routine waits with until somebody asks; faust never does, and stands still for ever."""
+        try:
+            if self._consumer is not None and self._consumer._coordinator is not None:
+                self._consumer._coordinator.check_errors()
+        except KafkaError as error:
+            return error
+        return None
+
 
 class _Consumer(driver.Consumer):
+    async def take_coordination_error(self) -> KafkaError | None:
+        """Asked for regularly by `faust_hop`; taking it lets aiokafka join its group again."""
+        thread: Any = self._thread
+        inner = thread._consumer
+        coordinator = None if inner is None else inner._coordinator
+        if coordinator is None:
+            return None
+        if coordinator._pending_exception is None and not coordinator._coordination_task.done():
+            return None
+        return await thread.call_thread(thread.take_coordination_error)
+
     def _new_consumer_thread(self) -> driver.AIOKafkaConsumerThread:
         return _ConsumerThread(self, loop=self.loop, beacon=self.beacon)
 

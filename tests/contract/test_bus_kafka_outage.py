@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from uuid import uuid4
 
 import pytest
 
@@ -130,3 +131,25 @@ async def test_a_broker_that_never_comes_is_named(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr("services.runtime.bus.kafka_retry.START_S_MAX", 0.2)
     with pytest.raises(BusError, match=r"can't reach Kafka at 127.0.0.1:9"):
         await KafkaBus("127.0.0.1:9").partition_count("t")
+
+
+async def test_two_processes_with_one_instance_id_do_not_throw_each_other_out_for_ever(kafka: str):
+    topic, group = f"t-{uuid4().hex[:8]}", f"g-{uuid4().hex[:8]}"
+    await create_topics(kafka, {topic: 2})
+    twins = [KafkaBus(kafka).group_consumer(f"twin-{number}", group, [topic], instance_id=group) for number in range(2)]
+
+    async def polled(twin: Consumer) -> None:
+        await twin.start()
+        while True:
+            await twin.poll(max_records=1, timeout_s=0.1)
+
+    tasks = [asyncio.create_task(polled(twin)) for twin in twins]
+    (ended,), (left,) = await asyncio.wait(tasks, timeout=DEADLINE_S, return_when=asyncio.FIRST_COMPLETED)
+    with pytest.raises(BusError, match=f"another process uses the instance id {group}"):
+        await ended
+    await twins[tasks.index(ended)].stop()
+    survivor = twins[tasks.index(left)]
+    await until(lambda: len(survivor.assignment()) == 2)
+    left.cancel()
+    await asyncio.wait({left})
+    await survivor.stop()

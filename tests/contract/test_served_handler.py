@@ -145,11 +145,11 @@ async def test_two_instances_share_and_the_survivor_takes_over_with_the_history(
 
         return condition
 
-    async def both_ready() -> bool:
+    async def all_ready() -> bool:
         return all([(await answer(tmp_path, name, "/readyz"))[0] == 200 for name in names])
 
     try:
-        await until(both_ready)
+        await until(all_ready)
         await send(0, 200)
         await until(answered(200))
         processes[0].kill()

@@ -24,7 +24,7 @@ from aiokafka.errors import (
 )
 from aiokafka.structs import ConsumerRecord
 
-from services.runtime.bus.kafka_retry import backoff_s, closed, started
+from services.runtime.bus.kafka_retry import AssignmentPace, backoff_s, closed, started
 from services.runtime.bus.port import (
     BusError,
     CommitRefusedError,
@@ -254,6 +254,7 @@ class KafkaGroupConsumer(_KafkaConsumer, ConsumerRebalanceListener):
         self._on_assigned = on_assigned
         self._on_revoked = on_revoked
         self._settled = asyncio.Event()
+        self._pace = AssignmentPace(group, instance_id)
         self._failure: Exception | None = None
 
     async def start(self) -> None:
@@ -282,6 +283,7 @@ class KafkaGroupConsumer(_KafkaConsumer, ConsumerRebalanceListener):
     async def on_partitions_assigned(self, assigned: Iterable[KafkaPartition]) -> None:
         partitions = frozenset(map(_plain, assigned))
         try:
+            self._pace.assigned(asyncio.get_running_loop().time())
             await self._seek_to_starts(partitions)
         except (BusError, KafkaError) as error:
             self._failure = error

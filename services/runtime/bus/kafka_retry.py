@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import Callable
 from typing import Protocol, TypeVar
 
@@ -21,6 +22,11 @@ BACKOFF_S = (0.05, 0.1, 0.2, 0.5, 1.0)
 STOP_S_MAX = 5.0
 """A client whose broker is gone may wait for it for ever when it stops."""
 
+ASSIGNMENTS_MAX = 12
+ASSIGNMENTS_WINDOW_S = 15.0
+"""More assignments than this in that time are not a group that settles: two processes with one instance id throw each other
+out about twice a second, for ever."""
+
 log = logging.getLogger(__name__)
 
 
@@ -31,6 +37,25 @@ class Client(Protocol):
 
 
 C = TypeVar("C", bound=Client)
+
+
+class AssignmentPace:
+    """Notices a member that is thrown out again and again."""
+
+    def __init__(self, group: str, instance_id: str | None) -> None:
+        self._group = group
+        self._instance_id = instance_id
+        self._times_s: deque[float] = deque(maxlen=ASSIGNMENTS_MAX)
+
+    def assigned(self, now_s: float) -> None:
+        """Raises BusError when it happens too often."""
+        times = self._times_s
+        if len(times) == ASSIGNMENTS_MAX and now_s - times[0] < ASSIGNMENTS_WINDOW_S:
+            raise BusError(
+                f"group {self._group} has assigned partitions {ASSIGNMENTS_MAX} times in {now_s - times[0]:.0f} s: another "
+                f"process uses the instance id {self._instance_id}, or members come and go; ending this one"
+            )
+        times.append(now_s)
 
 
 def backoff_s(attempt: int) -> float:
