@@ -73,16 +73,20 @@ def extract_philly(source: Path, target: Path) -> int:
 
 
 def extract_servegen(source: Path, target: Path) -> int:
-    """Write the clients' rates; a window in which the whole model has no data is left blank. Returns the windows."""
+    """Write the clients' rates. Returns the windows.
+
+    A window in which the whole model has no data is left blank, and so are its neighbours, which are recorded in part only.
+    """
     series: dict[str, dict[int, str]] = {}
     for app, model, client in CLIENTS:
         rows = _rows(source / "servegen2025" / f"rate_by_client_{model}.csv.gz")
         if not rows or client not in rows[0]:
             raise SourceError(f"rate_by_client_{model}.csv.gz needs the column {client}")
-        series[app] = {}
-        for row in rows:
-            silent = all(float(rate) == 0 for name, rate in row.items() if name != "window_start_s")
-            series[app][int(row["window_start_s"])] = "" if silent else row[client]
+        silent = [all(float(rate) == 0 for name, rate in row.items() if name != "window_start_s") for row in rows]
+        series[app] = {
+            int(row["window_start_s"]): "" if any(silent[max(place - 1, 0) : place + 2]) else row[client]
+            for place, row in enumerate(rows)
+        }
     starts = sorted(set.intersection(*(set(rates) for rates in series.values())))
     header = ["window_start_s", *(app for app, _, _ in CLIENTS)]
     rows_out = [[str(start), *(series[app][start] for app, _, _ in CLIENTS)] for start in starts]

@@ -26,7 +26,7 @@ from services.replay.core.day import Day
 from services.replay.core.latency import Hop, latencies
 from services.replay.core.observation import Observation
 from services.replay.core.outcome import Outcome, outcome
-from services.replay.core.schedule import arrivals, opening
+from services.replay.core.schedule import arrivals, history, registrations
 from services.replay.core.workload import build_day
 from services.replay.shell.bundled import bundled_trace, day_of_seed, trace_of_file
 from services.replay.shell.collect import observed
@@ -217,7 +217,7 @@ def _agent(day: Day, catalog: Catalog, bus: MemoryBus, clock: Clock) -> Agent:
 
 async def _upstream(day: Day, bus: MemoryBus, clock: Clock) -> None:
     publisher = Publisher(bus, clock)
-    await publisher.publish([*opening(day, PARTITION), *arrivals(day, PARTITION)])
+    await publisher.publish([*history(day, PARTITION), *registrations(day), *arrivals(day, PARTITION)])
     await clock.sleep_until(day.end_ms)
     await clock.sleep_wall(TAIL_S)
     await publisher.close()

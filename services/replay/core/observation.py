@@ -1,6 +1,6 @@
 """What happened, read from the topics: attempts and holds for the outcome, wall-clock marks for latency, the present for the view.
 
-Owns folding `job-events`, `decisions`, `placements`, `executions`, `job-status` and `dead-letters`; a record folded twice
+Owns folding `job-events`, `forecasts`, `decisions`, `placements`, `executions`, `job-status` and `dead-letters`; a record folded twice
 changes nothing. Decisions count only if the log accepts them. Refuses to plan or to judge: `outcome.py` and `latency.py`
 do. Read next: `shell/collect.py`.
 """
@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from schemas.codec import DecodeError, Envelope, decode_record
 from schemas.decisions import DecisionMade, Placed, RecordKind, Scaled, Waits
 from schemas.executions import JobCheckpointed, JobCompleted, JobFailed, JobStarted, JobStopped, StopCause
+from schemas.forecasts import DemandForecast
 from schemas.jobs import JobSubmitted
 from schemas.placements import NodePlaced
 from schemas.records import Record
@@ -21,7 +22,9 @@ from services.allocator.core.state import State
 from services.replay.core.day import Day
 from services.replay.core.outcome import Attempt, End, Hold
 
-TOPICS = ("job-events", "decisions", "placements", "executions", "job-status", "dead-letters")
+TOPICS = ("job-events", "forecasts", "decisions", "placements", "executions", "job-status", "dead-letters")
+AWAITING_FORECAST = "awaiting_forecast"
+"""The public reason of a job whose forecast is waited for, some milliseconds."""
 
 JobAttempt = tuple[str, int]
 
@@ -38,11 +41,14 @@ class Part:
 
 @dataclass(slots=True)
 class Marks:
-    """Wall-clock moments of one job's first attempt. `decided`: the first decision that names it; `at_once`: it placed it."""
+    """Wall-clock moments of one job's first attempt. `decided`: the first decision that names it.
+
+    `at_once`: the first decision with a verdict (other than waiting for the forecast) placed it; None before there is one.
+    """
 
     submitted_ms: int | None = None
     decided_ms: int | None = None
-    at_once: bool = False
+    at_once: bool | None = None
     decided_placed_ms: int | None = None
     placement_ms: int | None = None
     running_ms: int | None = None
@@ -62,12 +68,14 @@ class Block:
 
 @dataclass(slots=True)
 class Observation:
-    """Everything seen so far of one day. `decisions`: accepted ones; `rejected`: records the log's rule refuses."""
+    """Everything seen so far of one day. `decisions`: accepted ones; `rejected`: records the log's rule refuses.
+    `forecast_apps`: applications with a demand forecast, and when the newest was made."""
 
     day: Day
     parts: dict[JobAttempt, dict[str, Part]] = field(default_factory=dict)
     saved: dict[JobAttempt, float] = field(default_factory=dict)
     holds: list[Hold] = field(default_factory=list)
+    forecast_apps: dict[str, int] = field(default_factory=dict)
     marks: dict[str, Marks] = field(default_factory=dict)
     blocks: dict[str, Block] = field(default_factory=dict)
     past: list[Block] = field(default_factory=list)
@@ -102,6 +110,8 @@ class Observation:
                 self._decided(decision, record)
             case NodePlaced() as placed:
                 self._placed(placed, record)
+            case DemandForecast() as forecast:
+                self.forecast_apps[forecast.app_id] = forecast.made_ms
             case JobStatusChanged() as status:
                 known = self.statuses.get(status.job_id)
                 if known is None or status.sequence >= known.sequence:
@@ -154,7 +164,7 @@ class Observation:
                     until_ms = decision.now_ms + round(effect.p50_s * 1000)
                     self._hold(Block(effect.job_id, tuple(effect.placed), decision.now_ms, until_ms))
                 case Waits():
-                    self._named(effect.job_id, record, placed=False)
+                    self._named(effect.job_id, record, placed=False, verdict=effect.reason != AWAITING_FORECAST)
                     self.waits[effect.job_id] = effect
                 case Scaled():
                     gpus = sum(len(part.gpus) for part in effect.placed)
@@ -170,12 +180,14 @@ class Observation:
         if block is not None:
             self.past.append(replace(block, until_ms=max(at_ms, block.since_ms)))
 
-    def _named(self, job_id: str, record: Record, *, placed: bool) -> None:
+    def _named(self, job_id: str, record: Record, *, placed: bool, verdict: bool = True) -> None:
         if job_id not in self._job_ids:
             return
         marks = self._mark(job_id)
         if marks.decided_ms is None:
-            marks.decided_ms, marks.at_once = record.timestamp_ms, placed
+            marks.decided_ms = record.timestamp_ms
+        if marks.at_once is None and verdict:
+            marks.at_once = placed
         if placed and marks.decided_placed_ms is None:
             marks.decided_placed_ms = record.timestamp_ms
 

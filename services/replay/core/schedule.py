@@ -27,15 +27,19 @@ class Publication:
     message: Message
 
 
-def opening(day: Day, partition: int) -> list[Publication]:
-    """What is published before the day begins: the load of the days before (dated then), and the applications."""
-    history = [
+def history(day: Day, partition: int) -> list[Publication]:
+    """The load of the days before, dated then."""
+    observed = [
         _observed(day, app, index - len(app.history), load, partition)
         for app in day.apps
         for index, load in enumerate(app.history)
     ]
-    history.sort(key=lambda entry: (entry.due_ms, entry.id))
-    return history + [_registered(day, app) for app in day.apps]
+    return sorted(observed, key=lambda entry: (entry.due_ms, entry.id))
+
+
+def registrations(day: Day) -> list[Publication]:
+    """The applications, registered at the day's start."""
+    return [_registered(day, app) for app in day.apps]
 
 
 def arrivals(day: Day, partition: int) -> list[Publication]:

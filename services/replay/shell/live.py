@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from typing import Any
 
 from services.replay.core.catalog import PARTITION
 from services.replay.core.day import Day
 from services.replay.core.observation import Observation
-from services.replay.core.schedule import arrivals, opening
+from services.replay.core.schedule import arrivals, history, registrations
 from services.replay.shell.collect import Collector, observed
 from services.replay.shell.publisher import Publisher
 from services.replay.shell.watch import Watch
@@ -22,14 +22,15 @@ from services.runtime.bus.port import Bus, BusError
 from services.runtime.scaled_clock import ClockControl, ScaledClock
 
 OPENING_WAIT_S = 90.0
-"""Wall seconds until every application of the day holds its first GPUs. It takes two; more means that something is broken."""
+"""Wall seconds until every application of the day has a forecast, and then its first GPUs. It takes two; more means that
+something is broken."""
 SETTLE_WALL_S = 2.0
 """Wall seconds after the day's end for the last reports to arrive."""
 CHECK_S = 0.2
 
 
 class NotOpenedError(Exception):
-    """The stack runs, but the applications never got their GPUs."""
+    """The stack runs, but the applications never got a forecast or GPUs."""
 
 
 class Pacer:
@@ -81,8 +82,11 @@ async def play(
         asyncio.create_task(watch.run(collector, clock, pacer, stop)),
     ]
     try:
-        await publisher.publish(opening(day, PARTITION), wait=False)
-        await _opened(day, collector, tasks, check)
+        # Forecasts first: an application without one gets its floor, and may then grow only by its switches per step.
+        await publisher.publish(history(day, PARTITION), wait=False)
+        await _until_all(day, "forecast", lambda: collector.observation.forecast_apps, tasks, check)
+        await publisher.publish(registrations(day), wait=False)
+        await _until_all(day, "GPUs", lambda: {hold.app_id for hold in collector.observation.holds}, tasks, check)
         pacer.begin()
         upstream = asyncio.create_task(publisher.publish(arrivals(day, PARTITION)))
         tasks.append(upstream)
@@ -100,15 +104,16 @@ async def play(
         await publisher.close()
 
 
-async def _opened(day: Day, collector: Collector, tasks: list[asyncio.Task[Any]], check: Callable[[], None]) -> None:
-    """Every application of the day holds GPUs: registered, accepted, planned, placed."""
-    wanted = {app.app_id for app in day.apps}
+async def _until_all(
+    day: Day, what: str, having: Callable[[], Container[str]], tasks: list[asyncio.Task[Any]], check: Callable[[], None]
+) -> None:
+    """Wait until every application of the day has `what`."""
     deadline_s = asyncio.get_running_loop().time() + OPENING_WAIT_S
-    while not wanted <= {hold.app_id for hold in collector.observation.holds}:
+    while missing := [app.app_id for app in day.apps if app.app_id not in having()]:
         if asyncio.get_running_loop().time() > deadline_s:
-            missing = ", ".join(sorted(wanted - {hold.app_id for hold in collector.observation.holds}))
             raise NotOpenedError(
-                f"{missing} got no GPUs within {OPENING_WAIT_S:.0f} s: run again with --keep and look at the logs."
+                f"{', '.join(missing)} got no {what} within {OPENING_WAIT_S:.0f} s: "
+                "run again with --keep and look at the logs."
             )
         await asyncio.sleep(CHECK_S)
         _look(tasks, check)

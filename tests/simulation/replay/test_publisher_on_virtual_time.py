@@ -11,7 +11,7 @@ from schemas.demand import DemandObserved
 from schemas.jobs import ApplicationRegistered, JobSubmitted
 from schemas.topics import CLUSTER_PARTITIONS, TOPICS
 from services.replay.core.day import Day
-from services.replay.core.schedule import arrivals, opening
+from services.replay.core.schedule import arrivals, history, registrations
 from services.replay.core.workload import build_day
 from services.replay.shell.bundled import bundled_trace
 from services.replay.shell.publisher import Publisher
@@ -35,7 +35,7 @@ def test_everything_once_and_when_due(day: Day) -> None:
     async def main(clock: VirtualClock) -> MemoryBus:
         bus = bus_of(clock)
         publisher = Publisher(bus, clock)
-        await publisher.publish(opening(day, PARTITION), wait=False)
+        await publisher.publish([*history(day, PARTITION), *registrations(day)], wait=False)
         assert clock.now_ms() == day.start_ms
         await publisher.publish(arrivals(day, PARTITION))
         await publisher.close()

@@ -15,7 +15,7 @@ from services.replay.core.workload import build_day
 from services.replay.shell.bundled import bundled_trace, day_of_seed
 
 SEEDS = range(10)
-DIGEST_OF_SEED_1 = "a0d118c35fa804b943cc8fcbd8d65b939e8cf983449821f5af60d3935b2f9e65"
+DIGEST_OF_SEED_1 = "696e19721b1cfc356321d1283d4e8b830d72b2a5f1dd1f4687acc09c7356f4b5"
 
 
 @pytest.fixture(scope="module")
