@@ -18,7 +18,9 @@ from services.allocator.core.reader import read
 from services.allocator.core.state import Job, State
 from tests import build
 
-SETTINGS = Settings(policy=Policy(iterations=8), memory_mib={build.POOL: 81_920}, code_version="test", writer="test")
+POLICY = Policy(iterations=4, step_s=3600, steps=24)
+"""A small budget on a coarse grid: these tests are about books, not about good plans."""
+SETTINGS = Settings(policy=POLICY, memory_mib={build.POOL: 81_920}, code_version="test", writer="test")
 
 
 class Driver:

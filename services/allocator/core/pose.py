@@ -176,25 +176,25 @@ def demand_steps(app: App, policy: Policy, now_ms: int) -> list[int]:
     if forecast is None:
         held = sum(len(part.gpus) for part in app.parts)
         return [min(spec.peak_gpus, max(floor, held))] * policy.steps
-    wanted = []
+    share = min(1.0, max(0.0, (spec.quantile - 0.5) / 0.4))
+    factor = 1.0 + spec.headroom
+    wanted = [
+        min(spec.peak_gpus, max(floor, ceil((p50 + share * max(0.0, p90 - p50)) * factor - 1e-9)))
+        for p50, p90 in zip(forecast.p50, forecast.p90, strict=True)
+    ]
+    return _most_per_step(wanted, forecast, policy, now_ms)
+
+
+def _most_per_step(wanted: list[int], forecast: DemandForecast, policy: Policy, now_ms: int) -> list[int]:
+    """Per planning step the largest of the forecast steps it touches; beyond the forecast its last step counts."""
+    forecast_ms, last = forecast.step_s * 1000, len(wanted) - 1
+    begin = now_ms - forecast.start_ms
+    most = []
     for step in range(policy.steps):
-        begin = now_ms + step * policy.step_ms
-        most = _most_between(forecast, begin, begin + policy.step_ms, spec.quantile)
-        gpus = ceil(most * (1.0 + spec.headroom) - 1e-9)
-        wanted.append(min(spec.peak_gpus, max(floor, gpus)))
-    return wanted
-
-
-def _most_between(forecast: DemandForecast, begin_ms: int, end_ms: int, quantile: float) -> float:
-    step_ms = forecast.step_s * 1000
-    last = len(forecast.p50) - 1
-    first_index = min(max(0, (begin_ms - forecast.start_ms) // step_ms), last)
-    end_index = min(max(0, (end_ms - 1 - forecast.start_ms) // step_ms), last)
-    share = min(1.0, max(0.0, (quantile - 0.5) / 0.4))
-    return max(
-        forecast.p50[index] + share * max(0.0, forecast.p90[index] - forecast.p50[index])
-        for index in range(first_index, end_index + 1)
-    )
+        first = min(max(0, (begin + step * policy.step_ms) // forecast_ms), last)
+        end = min(max(0, (begin + (step + 1) * policy.step_ms - 1) // forecast_ms), last)
+        most.append(wanted[first] if first == end else max(wanted[first : end + 1]))
+    return most
 
 
 def _application(app: App, layout: Layout, policy: Policy, now: Now) -> Application:
