@@ -15,11 +15,11 @@ from pathlib import Path
 
 import msgspec
 from rich.console import Console
-from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TextColumn, TransferSpeedColumn
 
 from deploy.local import kafka_jars, preflight, stack_file
 from deploy.local.background import stop_signals_interrupt
 from deploy.local.broker import BrokerFailedError, EmbeddedBroker
+from deploy.local.broker_commands import resolve_with_progress
 from deploy.local.broker_process import broker_process
 from deploy.local.cache import CacheUnusableError
 from deploy.local.service_processes import Surroundings, service_processes
@@ -31,7 +31,6 @@ from services.replay.core.day import Day
 from services.replay.core.latency import Hop, latencies
 from services.replay.core.observation import Observation
 from services.replay.core.outcome import Outcome, outcome
-from services.replay.shell.bundled import TraceError
 from services.replay.shell.live import NotOpenedError, Pacer, play
 from services.replay.shell.tables import day_table, gains_line, latency_table
 from services.replay.shell.watch import Watch
@@ -79,31 +78,6 @@ class DemoFailedError(Exception):
     """One sentence that says what to do."""
 
 
-class _Download:
-    """Kafka's first download, as one line that grows."""
-
-    def __init__(self, console: Console) -> None:
-        self._progress = Progress(
-            TextColumn("Kafka (once)"), BarColumn(), DownloadColumn(), TransferSpeedColumn(), console=console
-        )
-        self._task: TaskID | None = None
-
-    def begin(self, bytes_total: int) -> None:
-        self._progress.start()
-        self._task = self._progress.add_task("kafka", total=bytes_total)
-
-    def add(self, count_bytes: int) -> None:
-        if self._task is not None:
-            self._progress.advance(self._task, count_bytes)
-
-    def waiting(self) -> None:
-        self._progress.console.print("Another process is downloading Kafka: waiting for it.")
-
-    def end(self) -> None:
-        if self._task is not None:
-            self._progress.stop()
-
-
 def run_demo(options: DemoOptions, console: Console | None = None) -> int:
     """Run it; returns the exit code. Errors are printed as one sentence; Ctrl-C, SIGTERM and SIGHUP stop everything."""
     console = console or Console()
@@ -120,7 +94,6 @@ def run_demo(options: DemoOptions, console: Console | None = None) -> int:
             DemoFailedError,
             NotOpenedError,
             StackFailedError,
-            TraceError,
             ValueError,
             kafka_jars.KafkaUnavailableError,
             preflight.PreflightError,
@@ -141,11 +114,7 @@ def _demo(options: DemoOptions, console: Console) -> DemoReport:
         f"{day.hours:g} hours in about {day.hours * 3600 / options.speed:.0f} s, after the stack has started.",
         highlight=False,
     )
-    download = _Download(console)
-    try:
-        kafka_jars.resolve(progress=download)
-    finally:
-        download.end()
+    resolve_with_progress()
     _warm(console)
     try:
         observation = _on_a_stack(day, options, run_dir, console)

@@ -28,6 +28,7 @@ from services.replay.core.observation import Observation
 from services.replay.core.outcome import Outcome, outcome
 from services.replay.core.schedule import arrivals, history, registrations
 from services.replay.core.workload import build_day
+from services.replay.extract import DAYS
 from services.replay.shell.bundled import bundled_trace, day_of_seed, trace_of_file
 from services.replay.shell.collect import observed
 from services.replay.shell.publisher import Publisher
@@ -74,6 +75,7 @@ class Simulated:
 
     day: Day
     outcome: Outcome
+    observation: Observation
     hops: dict[str, Hop]
     decisions: int
     rejected: int
@@ -98,6 +100,7 @@ def simulate_day(day: Day, parts: Parts | None = None, *, speed: float = SPEED) 
     return Simulated(
         day=day,
         outcome=outcome(day, GPUGRID, observation.attempts(), observation.holds),
+        observation=observation,
         hops=latencies(observation.marks.values()),
         decisions=observation.decisions,
         rejected=observation.rejected,
@@ -109,7 +112,8 @@ def simulate_day(day: Day, parts: Parts | None = None, *, speed: float = SPEED) 
 
 @dataclass(frozen=True, slots=True)
 class DayOptions:
-    """Which day to build. `day` None: the one the seed picks. `trace` None: the bundled one, else a CSV file."""
+    """Which day to build. `day` None: the one the seed picks. `trace` None: the bundled one; else a CSV file, or the name of
+    a bundled day."""
 
     seed: int = SEED_DEFAULT
     hours: float = 24.0
@@ -119,9 +123,10 @@ class DayOptions:
 
 
 def day_of(options: DayOptions) -> Day:
-    """Build it. Raises TraceError or ValueError with one sentence for people."""
-    trace = bundled_trace() if options.trace is None else trace_of_file(options.trace)
-    name = options.day or day_of_seed(trace, options.seed)
+    """Build it. Raises ValueError (TraceError is one) with one sentence for people."""
+    named = str(options.trace) if str(options.trace) in DAYS else None
+    trace = bundled_trace() if options.trace is None or named else trace_of_file(options.trace)
+    name = options.day or named or day_of_seed(trace, options.seed)
     return build_day(trace, name, options.seed, gpus=options.gpus, hours=options.hours)
 
 

@@ -24,7 +24,7 @@ REQUIRED = ("submit_time", "num_gpus")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-class TraceError(Exception):
+class TraceError(ValueError):
     """A trace can't be read; the message says what to do."""
 
 
