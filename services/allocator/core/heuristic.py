@@ -9,6 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from services.allocator.core.kernels.board import FIRST, OPTION, START, Facts
+from services.allocator.core.kernels.repair import repair
 from services.allocator.core.kernels.search import solve
 from services.allocator.core.plan import Plan
 from services.allocator.core.problem import Ints, Problem
@@ -16,6 +17,12 @@ from services.allocator.core.value import plan_value
 from services.allocator.core.waiting import reasons_of
 
 WORD_STEPS = 64
+CANDIDATE_NS_PER_JOB = 160  # placing one job again in a pool of no size
+CANDIDATE_NS_PER_GPU = 8  # and what every GPU adds to it
+BUDGET_NS_BASE = 550_000
+BUDGET_NS_PER_GPU = 14_000
+BUDGET_NS_MAX = 10_000_000
+ITERATIONS_MAX = 400  # small boards have converged by then
 FINISH_SHARE = 75  # hundredths of an average GPU-step that a finished job is worth in near ties
 
 
@@ -43,6 +50,32 @@ def plan_fast(problem: Problem, iterations: int, seed: int = 0) -> Plan:
     """Plan the window: first legal grid, then `iterations` candidate grids of local search."""
     place, segments = solve(facts_of(problem), iterations, seed, FINISH_SHARE)
     return finished_plan(problem, "fast", place, segments)
+
+
+def plan_repaired(problem: Problem, earlier: Plan) -> Plan:
+    """Keep the earlier plan of the same pool and window as far as it is still legal and place only what is new.
+
+    The problem's first jobs are those of the earlier plan, in the same order and with the same options; jobs after them
+    are new. Applications must have the demand, order and held GPUs they had.
+    """
+    kept = np.stack((earlier.start, earlier.first_gpu, earlier.option, np.zeros_like(earlier.start)), axis=1)
+    kept = np.ascontiguousarray(kept)
+    place, segments = repair(facts_of(problem), kept, earlier.segments, len(kept), FINISH_SHARE)
+    return finished_plan(problem, "fast", place, segments)
+
+
+def default_iterations(problem: Problem) -> int:
+    """Candidate grids that fit the usual time budget on one core: about 1 ms for a node or two, 2 ms for 64 GPUs.
+
+    A function of the problem's size only, so that plans stay reproducible. The constants are measured costs.
+    """
+    jobs, gpus = problem.jobs, problem.gpus
+    if jobs < 2 or gpus == 0:
+        return 0
+    words = 2 if problem.steps > WORD_STEPS else 1
+    candidate_ns = jobs * (CANDIDATE_NS_PER_JOB + CANDIDATE_NS_PER_GPU * gpus * words)
+    budget_ns = min(BUDGET_NS_MAX, BUDGET_NS_BASE + BUDGET_NS_PER_GPU * gpus)
+    return min(ITERATIONS_MAX, budget_ns // candidate_ns)
 
 
 def finished_plan(problem: Problem, mode: str, place: Ints, segments: Ints) -> Plan:

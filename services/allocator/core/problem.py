@@ -28,6 +28,7 @@ STEPS_MAX = 96  # two uint64 words less the tail that block tests shift in
 PRIORITY_ONE = 1000
 DENSITY_ONE = PRIORITY_ONE * 256
 WEIGHT_ONE_MAX = 1 << 24
+DURATION_STEPS_MAX = 1 << 20  # longer makes no difference in any window; keeps GPU-steps inside int64
 VALUE_LIMIT = 1 << 61  # every partial sum stays a factor of two below int64
 PRIORITY_MAX = 1_000_000 * PRIORITY_ONE  # far above any aged priority; keeps densities inside int64
 
@@ -268,22 +269,54 @@ def _option_rows(queued: Sequence[QueuedJob], topology: Topology, steps: int) ->
 
     The stored duration is capped just above the window: longer makes no difference inside it, and shifts stay small.
     """
-    pointers, rows = [0], []
-    block_ptr = topology.block_ptr
+    counts = [len(job.options) for job in queued]
+    pointers = np.concatenate(([0], np.cumsum(_column(counts)))).astype(np.int64)
+    flat = [value for job in queued for o in job.options for value in (o.gpus, o.duration_steps, o.hold_steps)]
+    offered = np.array(flat, dtype=np.int64).reshape(-1, 3)
+    gpus, duration = offered[:, 0], np.clip(offered[:, 1], 1, DURATION_STEPS_MAX)
+    if len(gpus) and bool(((gpus < 1) | (gpus & (gpus - 1) != 0)).any()):
+        _refuse_size(queued)
+    job_of = np.repeat(np.arange(len(queued)), counts)
+    work = gpus * duration
+    best = np.full(len(queued), np.iinfo(np.int64).max, np.int64)
+    np.minimum.at(best, job_of, work)
+    priority = _column([job.priority for job in queued])
+    table = np.empty((len(gpus), len(OptionColumn)), np.int64)
+    table[:, OptionColumn.GPUS] = gpus
+    table[:, OptionColumn.CLASS] = _classes_of(topology)[np.frexp(gpus)[1]]
+    table[:, OptionColumn.STEPS] = np.minimum(duration, steps + 1)
+    table[:, OptionColumn.HOLD] = np.minimum(np.maximum(duration, offered[:, 2]), steps + 1)
+    share = _rounded_share(priority[job_of] * (DENSITY_ONE // PRIORITY_ONE), best[job_of], work)
+    table[:, OptionColumn.DENSITY] = share
+    table[:, OptionColumn.EARLIEST] = np.maximum(0, _column([job.earliest_step for job in queued]))[job_of]
+    return pointers, table
+
+
+def _refuse_size(queued: Sequence[QueuedJob]) -> None:
     for job in queued:
-        work = [option.gpus * max(1, option.duration_steps) for option in job.options]
-        best = min(work, default=1)
-        for option, gpu_steps in zip(job.options, work, strict=True):
-            k = size_class(option.gpus)
-            if k < 0:
+        for option in job.options:
+            if size_class(option.gpus) < 0:
                 raise ValueError(f"job {job.id}: size {option.gpus} is not a power of two")
-            fits = k < topology.classes and block_ptr[k + 1] > block_ptr[k]
-            duration = min(max(1, option.duration_steps), steps + 1)
-            hold = min(max(duration, option.hold_steps), steps + 1)
-            density = (2 * job.priority * (DENSITY_ONE // PRIORITY_ONE) * best + gpu_steps) // (2 * gpu_steps)
-            rows.append((option.gpus, k if fits else -1, duration, hold, density, max(0, job.earliest_step)))
-        pointers.append(len(rows))
-    return _column(pointers), np.array(rows, dtype=np.int64).reshape(-1, len(OptionColumn))
+
+
+def _classes_of(topology: Topology) -> Ints:
+    """Size class by bit length of the size: the exponent where the pool has such a block, else -1."""
+    classes = np.full(66, -1, np.int64)
+    for k in range(topology.classes):
+        if topology.block_ptr[k + 1] > topology.block_ptr[k]:
+            classes[k + 1] = k
+    return classes
+
+
+def _rounded_share(density: Ints, best: Ints, work: Ints) -> Ints:
+    """density × best ÷ work rounded half up, without leaving int64: best <= work, so split off whole multiples.
+
+    Work beyond 2**24 GPU-steps (no real job) loses its lowest bits on both sides of the fraction.
+    """
+    excess = np.maximum(0, np.frexp(work)[1].astype(np.int64) - 24)
+    work, best = work >> excess, best >> excess
+    whole, rest = density // work * best, density % work * best
+    return whole + (2 * rest + work) // (2 * work)
 
 
 def _running_rows(running: Sequence[RunningBlock], gpus: int) -> Ints:

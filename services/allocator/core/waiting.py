@@ -10,10 +10,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from services.allocator.core.columns import OptionColumn
 from services.allocator.core.plan import Plan
 from services.allocator.core.problem import GpuState, Ints, Problem
 from services.allocator.core.reasons import Reason
 
+_SHAPE_COLUMNS = [OptionColumn.CLASS, OptionColumn.HOLD]
 BLOCKERS_MAX = 8  # ids named per job: enough to act on, small enough for an event
 
 
@@ -25,17 +27,13 @@ def reasons_of(problem: Problem, plan: Plan) -> Ints:
         return reasons
     now = _Now(problem, plan)
     known: dict[tuple[int, ...], int] = {}
+    pointers, table = problem.option_ptr.tolist(), problem.option_table[:, _SHAPE_COLUMNS].tolist()
+    planned, earliest = (plan.start > 0).tolist(), problem.job_earliest.tolist()
     for job in waiting.tolist():
-        rows = range(int(problem.option_ptr[job]), int(problem.option_ptr[job + 1]))
-        earliest, planned = int(problem.job_earliest[job]), int(plan.start[job]) > 0
-        shape = (
-            earliest,
-            planned,
-            *(int(problem.option_class[o]) for o in rows),
-            *(int(problem.option_hold[o]) for o in rows),
-        )
+        rows = [(k, hold) for k, hold in table[pointers[job] : pointers[job + 1]] if k >= 0]
+        shape = (earliest[job], planned[job], *(value for row in rows for value in row))
         if shape not in known:
-            known[shape] = int(_reason(problem, now, rows, earliest, planned))
+            known[shape] = int(_reason(problem, now, rows, earliest[job], planned[job]))
         reasons[job] = known[shape]
     return reasons
 
@@ -60,55 +58,51 @@ class _Now:
             first = int(plan.first_gpu[job])
             block = self.batch[first : first + int(problem.option_gpus[plan.option[job]])]
             np.minimum(block, plan.start[job], out=block)
-        self.unusable = problem.gpu_state != GpuState.USABLE
-        self.taken_now = (self.guard == 0) | (self.batch == 0)
-        self.free = ~self.taken_now & ~self.unusable & (self.reserved > 0)
+        usable = problem.gpu_state == GpuState.USABLE
+        idle = usable & (self.guard > 0) & (self.batch > 0)
+        self.any_gpu = bool((problem.gpu_state != GpuState.UNUSABLE).any())
+        self.free_count = int((idle & (self.reserved > 0)).sum())
+        # per mask: GPUs that are open at step 0, and the step from which each is needed by somebody else
+        self._masks = {
+            "usable": (usable, np.full(gpus, steps, np.int64)),
+            "free": (idle & (self.reserved > 0), np.minimum(self.guard, self.reserved)),
+            "free_or_reserved": (idle, self.guard),
+        }
+        self._topology, self._steps = problem.topology, steps
+        self._known: dict[tuple[str, int, int], bool] = {}
+
+    def has_block(self, mask: str, k: int, hold: int = 0) -> bool:
+        """Whether a block of class k lies in the mask and stays open for `hold` steps."""
+        hold = min(hold, self._steps)
+        key = (mask, k, hold)
+        if key not in self._known:
+            open_now, until = self._masks[mask]
+            sums = np.concatenate(([0], np.cumsum(open_now & (until >= hold))))
+            firsts = self._topology.block_first[self._topology.block_ptr[k] : self._topology.block_ptr[k + 1]]
+            self._known[key] = bool((sums[firsts + (1 << k)] - sums[firsts] == 1 << k).any())
+        return self._known[key]
 
 
-def _blocks_all(problem: Problem, k: int, ok: np.ndarray) -> np.ndarray:
-    """First GPUs of the blocks of class k in which every GPU is `ok`."""
-    firsts = problem.topology.block_first[problem.topology.block_ptr[k] : problem.topology.block_ptr[k + 1]]
-    sums = np.concatenate(([0], np.cumsum(ok)))
-    return firsts[sums[firsts + (1 << k)] - sums[firsts] == (1 << k)]
-
-
-def _reason(problem: Problem, now: _Now, rows: range, earliest: int, planned: bool) -> Reason:
-    """The first of the known causes that applies, from the most to the least permanent."""
-    if bool(np.all(problem.gpu_state == GpuState.UNUSABLE)):
+def _reason(problem: Problem, now: _Now, rows: list[tuple[int, int]], earliest: int, planned: bool) -> Reason:
+    """The first of the known causes that applies, from the most to the least permanent. Rows: (size class, hold)."""
+    if not now.any_gpu:
         return Reason.NO_CAPACITY
-    options = [o for o in rows if problem.option_class[o] >= 0]
-    if not options:
+    if not rows:
         return Reason.SIZE_EXCEEDS_POOL
     if earliest >= problem.steps:
         return Reason.BEYOND_WINDOW
     if earliest > 0:
         return Reason.NOT_BEFORE
-    classes = [int(problem.option_class[o]) for o in options]
-    if not any(len(_blocks_all(problem, k, ~now.unusable)) for k in classes):
+    if not any(now.has_block("usable", k) for k, _ in rows):
         return Reason.NODE_DEGRADED
-    if int(now.free.sum()) < min(1 << k for k in classes):
+    if now.free_count < min(1 << k for k, _ in rows):
         return Reason.WAITING_FOR_GPUS
-    if not any(len(_blocks_all(problem, k, now.free)) for k in classes):
-        free_but_reserved = ~now.taken_now & ~now.unusable
-        if any(len(_blocks_all(problem, k, free_but_reserved)) for k in classes):
-            return Reason.RESERVED
-        return Reason.FRAGMENTED
-    holds = [int(problem.option_hold[o]) for o in options]
-    until = now.guard
-    if not _fits_until(problem, classes, holds, now.free, np.minimum(until, now.reserved)):
-        if _fits_until(problem, classes, holds, now.free, until):
-            return Reason.RESERVED
-        return Reason.APPLICATION_RETURN
+    if not any(now.has_block("free", k) for k, _ in rows):
+        return Reason.RESERVED if any(now.has_block("free_or_reserved", k) for k, _ in rows) else Reason.FRAGMENTED
+    if not any(now.has_block("free", k, hold) for k, hold in rows):
+        open_longer = any(now.has_block("free_or_reserved", k, hold) for k, hold in rows)
+        return Reason.RESERVED if open_longer else Reason.APPLICATION_RETURN
     return Reason.PLANNED_LATER if planned else Reason.BEHIND_PRIORITY
-
-
-def _fits_until(problem: Problem, classes: list[int], holds: list[int], free: np.ndarray, until: Ints) -> bool:
-    """Whether some offered size finds a free block that nobody needs back before its hold ends."""
-    for k, hold in zip(classes, holds, strict=True):
-        ok = free & (until >= min(hold, problem.steps))
-        if len(_blocks_all(problem, k, ok)):
-            return True
-    return False
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ from services.allocator.core.kernels.bits import (
     span,
 )
 from services.allocator.core.kernels.board import BUSY_HI, BUSY_LO, GUARD_HI, GUARD_LO
-from services.allocator.core.kernels.shape import multi_block, multi_range, node_begin, node_of
+from services.allocator.core.kernels.shape import multi_block, multi_range, node_begin
 
 NO_START = 1 << 30
 
@@ -37,11 +37,18 @@ def fill_grid(w, g):
         _fill_blocks(w.shape, g.bits, GUARD_LO, g.guard_lo, g.classes)
         if g.two:
             _fill_blocks(w.shape, g.bits, GUARD_HI, g.guard_hi, g.classes)
-    if not g.flat:
-        for node in range(w.shape[0]):
-            _fill_node(w.shape, g.bits, g.block_lo, g.node_lo, g.classes, node)
-            if g.two:
-                _fill_node(w.shape, g.bits, g.block_hi, g.node_hi, g.classes, node)
+    fill_nodes(w, g, 0, w.shape[0])
+
+
+@njit(cache=True)
+def fill_nodes(w, g, low, high):
+    """Derive the words of nodes low..high-1 from their blocks; nothing to do in flat grids."""
+    if g.flat:
+        return
+    for node in range(low, high):
+        _fill_node(w.shape, g.bits, g.block_lo, g.node_lo, g.classes, node)
+        if g.two:
+            _fill_node(w.shape, g.bits, g.block_hi, g.node_hi, g.classes, node)
 
 
 @njit(cache=True)
@@ -76,17 +83,12 @@ def _fill_node(shape, bits, block_row, node_row, classes, node):
 
 
 @njit(cache=True)
-def occupy(w, g, first, size, start, end):
-    """Set a job's cells in words, blocks and (in large pools) nodes."""
+def occupy(g, first, size, start, end):
+    """Set a job's cells in words and blocks; `fill_nodes` has to follow before nodes are scanned again."""
     lo, hi = span(start, end, g.two)
     _add(g.bits, BUSY_LO, g.block_lo, g.classes, first, size, lo)
     if g.two:
         _add(g.bits, BUSY_HI, g.block_hi, g.classes, first, size, hi)
-    if not g.flat:
-        for node in range(node_of(w.shape, first), node_of(w.shape, first + size - 1) + 1):
-            _fill_node(w.shape, g.bits, g.block_lo, g.node_lo, g.classes, node)
-            if g.two:
-                _fill_node(w.shape, g.bits, g.block_hi, g.node_hi, g.classes, node)
 
 
 @njit(cache=True)

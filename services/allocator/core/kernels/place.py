@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from services.allocator.core.kernels.blocks import NO_START, occupy, scan, scan_multi, scan_nodes
+from services.allocator.core.kernels.blocks import NO_START, fill_nodes, occupy, scan, scan_multi, scan_nodes
 from services.allocator.core.kernels.board import (
     CLASS,
     DENSITY,
@@ -22,6 +22,7 @@ from services.allocator.core.kernels.board import (
     START,
     STEPS,
 )
+from services.allocator.core.kernels.shape import node_of
 
 
 @njit(cache=True)
@@ -42,8 +43,11 @@ def find(w, g, o, earliest, tight):
 @njit(cache=True)
 def put(w, g, j):
     """Put job j's cells into the grid."""
-    o, start = g.place[j, OPTION], g.place[j, START]
-    occupy(w, g, g.place[j, FIRST], w.options[o, GPUS], start, min(start + w.options[o, STEPS], g.steps))
+    o, start, first = g.place[j, OPTION], g.place[j, START], g.place[j, FIRST]
+    size = w.options[o, GPUS]
+    occupy(g, first, size, start, min(start + w.options[o, STEPS], g.steps))
+    if not g.flat:
+        fill_nodes(w, g, node_of(w.shape, first), node_of(w.shape, first + size - 1) + 1)
 
 
 @njit(cache=True)

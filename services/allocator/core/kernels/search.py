@@ -59,22 +59,26 @@ def draw(state, n):
 
 
 @njit(cache=True)
-def value_order(f):
-    """Jobs that may be planned by descending best density, then descending size, then arrival."""
-    jobs = f.jobs.shape[0]
-    density, size = np.zeros(jobs, np.int64), np.zeros(jobs, np.int64)
-    for j in range(jobs):
+def value_order(f, wanted):
+    """The `wanted` jobs that may be planned by descending best density, then descending size, then arrival."""
+    count, jobs = 0, np.empty(f.jobs.shape[0], np.int64)
+    density, size = np.zeros(f.jobs.shape[0], np.int64), np.zeros(f.jobs.shape[0], np.int64)
+    for j in range(f.jobs.shape[0]):
+        if not wanted[j] or f.jobs[j, REFUSAL] != 0:
+            continue
         for o in range(f.option_ptr[j], f.option_ptr[j + 1]):
-            if f.options[o, CLASS] >= 0 and f.jobs[j, REFUSAL] == 0:
-                density[j] = max(density[j], f.options[o, DENSITY])
-                size[j] = max(size[j], f.options[o, GPUS])
-    order = np.argsort(f.jobs[:, ARRIVAL], kind="mergesort")
+            if f.options[o, CLASS] >= 0:
+                density[count] = max(density[count], f.options[o, DENSITY])
+                size[count] = max(size[count], f.options[o, GPUS])
+        if density[count] > 0:
+            jobs[count] = j
+            count += 1
+        else:
+            size[count] = 0
+    order = np.argsort(f.jobs[:, ARRIVAL][jobs[:count]], kind="mergesort")
     order = order[np.argsort(-size[order], kind="mergesort")]
     order = order[np.argsort(-density[order], kind="mergesort")]
-    count = 0
-    for j in order:
-        count += 1 if density[j] > 0 else 0
-    return order[:count].copy()
+    return jobs[order]
 
 
 @njit(cache=True)
@@ -303,7 +307,8 @@ def solve(f, iterations, seed, finish_share):
     differ in layout and margin, the second half the best of them.
     """
     w = work_of(f, finish_share)
-    order = value_order(f)
+    everybody = np.ones(f.jobs.shape[0], np.bool_)
+    order = value_order(f, everybody)
     g, segments, forced, margin = _begin(f, w, 0, order, np.int64(0))
     full = margin_density(f, g, order)
     margin = full
@@ -322,7 +327,7 @@ def solve(f, iterations, seed, finish_share):
     total = improve(w, g, order, forced, margin, total, each if starts > 1 else 0, random)
     for start in range(1, starts):
         g2, segments2, forced2, margin2 = _begin(f, w, start, order, full)
-        order2, empty2 = value_order(f), g2.bits.copy()
+        order2, empty2 = value_order(f, everybody), g2.bits.copy()
         total2 = build(w, g2, order2, forced2, margin2, g2.flat)
         g2.bits[:] = empty2
         total2 = improve(w, g2, order2, forced2, margin2, total2, each, random)
