@@ -14,8 +14,11 @@ STEP = 0.004
 LEAK = 0.002
 """Share of an offset forgotten per outcome. Without it a bad day keeps P90 wrong long after (measured: 1 % more loss); with it
 a lasting bias is taken back by about half, not wholly."""
-OFFSET_MIN, OFFSET_MAX = -1.0, 1.5
-"""P90 is never cut below 0.37 or raised above 4.5 times what history says, whatever a bad day claims."""
+MARGIN = 0.1
+"""Always added: quantiles of what was seen fall a little short of what comes (measured on two stretches of the Philly trace:
+1.4 points of coverage, at no cost)."""
+OFFSET_MIN, OFFSET_MAX = 0.0, 1.5
+"""Each learnt offset only lifts: hits come in before misses, so lowering followed the ebb and was measured to hurt."""
 KEY_COUNT_MAX = 10_000
 """Teams with an offset of their own; later ones share the one for all."""
 ALL = ""
@@ -31,7 +34,7 @@ class Calibration:
 
     def offset(self, team: str) -> float:
         own = self._offsets.get(team, 0.0) if team else 0.0
-        return min(max(self._offsets[ALL] + own, OFFSET_MIN), OFFSET_MAX)
+        return MARGIN + min(self._offsets[ALL] + own, OFFSET_MAX)
 
     def outcome(self, team: str, *, covered: bool) -> None:
         """One forecast of this team turned out covered or missed."""

@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from services.forecaster.core.calibration import KEY_COUNT_MAX, OFFSET_MAX, OFFSET_MIN, Calibration
+from services.forecaster.core.calibration import KEY_COUNT_MAX, MARGIN, OFFSET_MAX, OFFSET_MIN, Calibration
 
 
 def test_a_p90_that_is_too_low_takes_back_half_of_its_bias():
     rng, calibration, misses = np.random.default_rng(3), Calibration(), []
     for _ in range(6_000):
-        missed = bool(rng.normal() > 0.6 + calibration.offset("blue"))
+        missed = bool(rng.normal() > 0.5 + calibration.offset("blue"))
         misses.append(missed)
         calibration.outcome("blue", covered=not missed)
     assert np.mean(misses[:300]) > 0.2
@@ -32,7 +32,7 @@ def test_offsets_stay_within_their_bounds(covered: bool):
     calibration = Calibration()
     for _ in range(20_000):
         calibration.outcome("blue", covered=covered)
-    assert OFFSET_MIN <= calibration.offset("blue") <= OFFSET_MAX
+    assert MARGIN + OFFSET_MIN <= calibration.offset("blue") <= MARGIN + OFFSET_MAX
 
 
 def test_the_number_of_teams_is_bounded():
