@@ -14,17 +14,13 @@ from services.replay.core.latency import Hop
 from services.replay.core.outcome import SIZE_CLASSES, Outcome
 
 NAMES = {"fifo": "FIFO", "priority_backfill": "priority backfill", "gpugrid": "gpugrid"}
-WIDE = 100
-"""Columns from which P99 waits fit beside the others."""
 
 
 def span_text(seconds: float) -> str:
-    """`45 s`, `12 min`, `3.4 h`."""
+    """`45s`, `12m`, `3.4h`."""
     if seconds < 90:
-        return f"{seconds:.0f} s"
-    if seconds < 5400:
-        return f"{seconds / 60:.0f} min"
-    return f"{seconds / 3600:.1f} h"
+        return f"{seconds:.0f}s"
+    return f"{seconds / 60:.0f}m" if seconds < 5400 else f"{seconds / 3600:.1f}h"
 
 
 def day_table(outcomes: Mapping[str, Outcome]) -> Table:
@@ -42,22 +38,23 @@ def day_table(outcomes: Mapping[str, Outcome]) -> Table:
         table.add_column(NAMES[policy], justify="right", style="bold" if policy == GPUGRID else "")
     for label, show in _MEASURES:
         table.add_row(label, *(show(outcomes[policy]) for policy in POLICIES))
-    for index, name in enumerate(SIZE_CLASSES):
+    table.add_section()
+    table.add_row("[dim]waiting, by requested GPUs[/]", *["[dim]P50   P90   P99[/]"] * len(POLICIES))
+    for name in SIZE_CLASSES:
         waits = [outcomes[policy].wait_s[name] for policy in POLICIES]
         jobs = waits[0].jobs
-        label = f"waiting P50 / P90 / P99, {name} GPU{'s' if name != '1' else ''} ({jobs} jobs)"
-        cells = [" / ".join(span_text(value) for value in (wait.p50_s, wait.p90_s, wait.p99_s)) for wait in waits]
-        table.add_row(label, *(cells if jobs else ["–"] * 3), end_section=index == len(SIZE_CLASSES) - 1)
+        cells = [" ".join(f"{span_text(value):>5}" for value in (wait.p50_s, wait.p90_s, wait.p99_s)) for wait in waits]
+        table.add_row(f"  {name} ({jobs} job{'s' if jobs != 1 else ''})", *(cells if jobs else ["–"] * len(POLICIES)))
     return table
 
 
 _MEASURES: tuple[tuple[str, Callable[[Outcome], str]], ...] = (
-    ("realised value (priority × GPU-hours)", lambda entry: f"{entry.value:,.0f}"),
-    ("utilization (GPUs at work)", lambda entry: f"{entry.utilization:.1%}"),
-    ("  held, working or not", lambda entry: f"{entry.held:.1%}"),
-    ("  useful (× useful share, without lost work)", lambda entry: f"{entry.useful:.1%}"),
+    ("value, priority × GPU-hours", lambda entry: f"{entry.value:,.0f}"),
+    ("utilization, GPUs at work", lambda entry: f"{entry.utilization:.1%}"),
+    ("  held, at work or not", lambda entry: f"{entry.held:.1%}"),
+    ("  useful, without lost work", lambda entry: f"{entry.useful:.1%}"),
     ("jobs completed", lambda entry: f"{entry.completed} of {entry.jobs}"),
-    ("  running at the end, never started", lambda entry: f"{entry.running}, {entry.waiting}"),
+    ("  still running, not started", lambda entry: f"{entry.running}, {entry.waiting}"),
     ("completed per GPU and day", lambda entry: f"{entry.completed_per_gpu_day:.2f}"),
     ("unmet real-time GPU-hours", lambda entry: f"{entry.unmet_gpu_hours:.2f}"),
 )
@@ -103,19 +100,15 @@ def comparison_table(comparison: Comparison) -> RenderableType:
     for summary in comparison.policies:
         table.add_column(NAMES[summary.policy], justify="right", style="bold" if summary.policy == GPUGRID else "")
     rows: list[tuple[str, list[str]]] = [
-        ("realised value", [_pair(entry.value, "{:,.0f}") for entry in comparison.policies]),
+        ("value", [_pair(entry.value, "{:,.0f}") for entry in comparison.policies]),
         ("utilization", [_pair(entry.utilization, "{:.1%}") for entry in comparison.policies]),
         ("jobs completed", [_pair(entry.completed, "{:.0%}") for entry in comparison.policies]),
         ("unmet real-time GPU-hours", [_pair(entry.unmet_gpu_hours, "{:.2f}") for entry in comparison.policies]),
     ]
     for name in SIZE_CLASSES:
         waits = [(entry.wait_p50_s[name], entry.wait_p90_s[name]) for entry in comparison.policies]
-        rows.append(
-            (
-                f"waiting P50, P90, {name} GPU{'s' if name != '1' else ''}",
-                [f"{span_text(p50.mean)}, {span_text(p90.mean)} ({span_text(p90.worst)})" for p50, p90 in waits],
-            )
-        )
+        cells = [f"{span_text(p50.mean)}, {span_text(p90.mean)} ({span_text(p90.worst)})" for p50, p90 in waits]
+        rows.append((f"waiting P50, P90: {name} GPU{'s' if name != '1' else ''}", cells))
     for label, cells in rows:
         table.add_row(label, *cells)
     return Group(table, _gains(comparison))

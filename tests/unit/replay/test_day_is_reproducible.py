@@ -15,7 +15,7 @@ from services.replay.core.workload import build_day
 from services.replay.shell.bundled import bundled_trace, day_of_seed
 
 SEEDS = range(10)
-DIGEST_OF_SEED_1 = "696e19721b1cfc356321d1283d4e8b830d72b2a5f1dd1f4687acc09c7356f4b5"
+DIGEST_OF_SEED_1 = "23746e911be0f8e82a02a7803de27be945b70989371ee372cdec8ff1a872be7d"
 
 
 @pytest.fixture(scope="module")
