@@ -122,6 +122,8 @@ def _duration_forecast(
 def _demand_forecast(
     state: State, event: forecasts.DemandForecast, traceparent: str, now: Now, changes: Changes
 ) -> None:
+    if len(event.p50) != len(event.p90):
+        return  # half a forecast is none: the last one goes on
     app = state.apps.get(event.app_id)
     if app is None:
         _keep_early(state.early_demand, event.app_id, event)
