@@ -11,13 +11,14 @@ from schemas.decisions import DecisionInput, DecisionMade, RecordKind
 from schemas.records import Now
 from services.allocator.core.enact import enact
 from services.allocator.core.fold import FOLDS, fold, forget_finished
-from services.allocator.core.state import Changes, State
+from services.allocator.core.state import Changes, State, forget_index
 
 
 def advance(state: State, record: DecisionMade, step_ms: int) -> Changes:
     """Move the state over one accepted record. The caller has applied the rule of acceptance (`reader.py`)."""
     now = Now(record.now_ms, record.wall_ms)
     changes = Changes()
+    forget_index(state)
     if record.kind is RecordKind.DECISION:
         fold_all(state, record.inputs, now, changes)
         enact(state, record.effects, record.sequence, step_ms, now, changes)

@@ -9,22 +9,21 @@ from schemas.executions import StopCause
 from schemas.records import Now
 from services.allocator.core.config import Policy
 from services.allocator.core.heuristic import plan_fast
+from services.allocator.core.holders import Holders
+from services.allocator.core.index import index_of
 from services.allocator.core.layout import pools_of
 from services.allocator.core.plan import Plan
 from services.allocator.core.pose import Posed, expected_s, pose
 from services.allocator.core.reasons import Reason
 from services.allocator.core.state import Job, State
-from services.allocator.core.waiting import blockers_of
 
-HOLDERS_JOBS_MAX = 16
-"""Holders are named for so many jobs per decision: naming them for thousands costs more than anyone reads."""
 HOLDERS_MAX = 4
 
 
 def timed_stops(state: State, now: Now) -> list[Effect]:
     """Stops that are due because time passed: time limits and drain deadlines."""
     effects: list[Effect] = []
-    for job in state.jobs.values():
+    for job in index_of(state).holders():
         if not job.holds_gpus or job.stop_cause:
             continue
         if job.started_ms is not None and now.domain_ms >= limit_ms(job):
@@ -74,7 +73,7 @@ def plan_effects(
         _gather_waits(posed, plan, policy, now, waits)
         posed_pools.append(posed)
         plans.append(plan)
-    waits |= _without_pool(state, {posed.pool for posed in posed_pools})
+    waits |= _unplanned(state, posed_pools)
     effects.extend(_changed_waits(state, waits, placed, policy, now))
     return effects, posed_pools, plans
 
@@ -129,18 +128,26 @@ def _gather_waits(posed: Posed, plan: Plan, policy: Policy, now: Now, waits: dic
         known = waits.get(job.job_id)
         if known is None or (planned is not None and (known.planned_ms is None or planned < known.planned_ms)):
             waits[job.job_id] = _Wait(Reason(reasons[row]), planned, posed, plan, row)
-    behind = _Wait(Reason.BEHIND_PRIORITY, None)
-    for job in posed.beyond:
-        waits.setdefault(job.job_id, behind)
 
 
-def _without_pool(state: State, pools: set[str]) -> dict[str, _Wait]:
-    """Queued jobs none of whose pools has a node yet: they wait for capacity, and say so."""
-    return {
-        job.job_id: _Wait(Reason.NO_CAPACITY, None)
-        for job in state.jobs.values()
-        if not job.parts and not pools.intersection(job.pools)
-    }
+def _unplanned(state: State, posed_pools: list[Posed]) -> dict[str, _Wait]:
+    """Queued jobs that no pool's plan had room for wait behind the others; those none of whose pools has a node wait for one.
+
+    Only jobs that say something else so far are listed.
+    """
+    index = index_of(state)
+    pools = {posed.pool for posed in posed_pools}
+    found: dict[str, _Wait] = {}
+    if any(posed.more for posed in posed_pools):
+        planned = {job.job_id for posed in posed_pools for job in posed.queued}
+        behind = _Wait(Reason.BEHIND_PRIORITY, None)
+        for job in index.in_order(index.unsettled.values()):
+            if job.job_id not in planned and not pools.isdisjoint(job.pools):
+                found[job.job_id] = behind
+    nowhere = [group for names, group in index.waiting.items() if pools.isdisjoint(names)]
+    for job in index.in_order(job for group in nowhere for job in group.jobs()):
+        found[job.job_id] = _Wait(Reason.NO_CAPACITY, None)
+    return found
 
 
 def _changed_waits(state: State, waits: dict[str, _Wait], placed: set[str], policy: Policy, now: Now) -> list[Waits]:
@@ -149,6 +156,7 @@ def _changed_waits(state: State, waits: dict[str, _Wait], placed: set[str], poli
     Holders and the pessimistic start are worked out for these alone; they cost more than the plan itself.
     """
     changed: list[Waits] = []
+    holders: dict[str, Holders] = {}
     for job_id, wait in waits.items():
         job = state.jobs[job_id]
         if job_id in placed or (
@@ -156,24 +164,26 @@ def _changed_waits(state: State, waits: dict[str, _Wait], placed: set[str], poli
             and not _moved(job.planned_start_p50_ms, wait.planned_ms, policy.step_ms)
         ):
             continue
-        changed.append(_waits(job_id, wait, len(changed) < HOLDERS_JOBS_MAX, policy, now))
+        changed.append(_waits(job_id, wait, holders, policy, now))
         if len(changed) == policy.waits_max:
             break
     return changed
 
 
-def _waits(job_id: str, wait: _Wait, name_holders: bool, policy: Policy, now: Now) -> Waits:
-    holders: list[str] = []
+def _waits(job_id: str, wait: _Wait, holders: dict[str, Holders], policy: Policy, now: Now) -> Waits:
+    named: list[str] = []
     late: int | None = None
     if wait.posed is not None and wait.plan is not None:
-        if name_holders:
-            holders = [blocker.id for blocker in blockers_of(wait.posed.problem, wait.plan, wait.row, HOLDERS_MAX)]
+        pool = wait.posed.pool
+        if pool not in holders:
+            holders[pool] = Holders(wait.posed.problem, wait.plan, HOLDERS_MAX)
+        named = holders[pool].of(wait.row)
         if wait.planned_ms is not None:
             late = now.domain_ms + _pessimistic_step(wait.posed, wait.plan, wait.row) * policy.step_ms
     return Waits(
         job_id=job_id,
         reason=wait.reason.public_name,
-        holders=holders,
+        holders=named,
         planned_start_p50_ms=wait.planned_ms,
         planned_start_p90_ms=late,
     )

@@ -14,12 +14,13 @@ import msgspec
 from msgspec import Struct
 
 from schemas.codec import encode_payload
-from schemas.decisions import Covered, DecisionInput, DecisionMade, Effect, RecordKind
+from schemas.decisions import Covered, DecisionInput, DecisionMade, Effect, Placed, RecordKind, Waits
 from schemas.records import Now
 from services.allocator.core.advance import fold_all, move
 from services.allocator.core.commit import plan_effects, timed_stops
 from services.allocator.core.config import Policy, policy_bytes
 from services.allocator.core.enact import enact
+from services.allocator.core.index import index_of
 from services.allocator.core.plan import Plan
 from services.allocator.core.pose import Posed
 from services.allocator.core.state import Changes, State
@@ -68,7 +69,9 @@ def decide(
     changes = Changes()
     sequence = state.sequence + 1
     step_ms = settings.policy.step_ms
+    index = index_of(state)
     fold_all(state, inputs, now, changes)
+    index.touch(changes.jobs)
     effects: list[Effect] = timed_stops(state, now)
     enact(state, effects, sequence, step_ms, now, changes)
     posed: list[Posed] = []
@@ -79,6 +82,7 @@ def decide(
         violations = verify_commit(state, planned, settings.policy, now)
         if not violations:
             enact(state, planned, sequence, step_ms, now, changes)
+            index.touch(effect.job_id for effect in planned if isinstance(effect, Placed | Waits))
             effects = effects + planned
     record = _record(state, inputs, covered, effects, now, settings, RecordKind.DECISION, state.epoch, changes)
     move(state, record)

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from schemas.status import JobState
 from services.allocator.core.commit import limit_ms
 from services.allocator.core.config import Policy
+from services.allocator.core.index import index_of
 from services.allocator.core.state import State
 
 
 def due_domain_ms(state: State, policy: Policy) -> int:
     """Domain time of the next decision that time alone demands; at the latest `replan_s` after the last one."""
     due = state.now_ms + policy.replan_s * 1000
-    for job in state.jobs.values():
+    index = index_of(state)
+    for job in index.placed.values():
         if job.holds_gpus and not job.stop_cause and job.started_ms is not None:
             due = min(due, limit_ms(job))
-        elif job.state is JobState.QUEUED and job.not_before_ms > state.now_ms:
+    for job in index.delayed.values():
+        if job.not_before_ms > state.now_ms:
             due = min(due, job.not_before_ms)
     for node in state.nodes.values():
         if node.draining and node.drain_deadline_ms > state.now_ms:
@@ -25,8 +27,6 @@ def due_domain_ms(state: State, policy: Policy) -> int:
 def due_wall_ms(state: State, policy: Policy) -> int | None:
     """Wall time at which the first job stops waiting for its forecast, or None."""
     waiting = [
-        job.seen_wall_ms + policy.forecast_wait_ms
-        for job in state.jobs.values()
-        if job.state is JobState.QUEUED and not job.forecast and job.reason == "awaiting_forecast"
+        job.seen_wall_ms + policy.forecast_wait_ms for job in index_of(state).awaiting.values() if not job.forecast
     ]
     return min(waiting) if waiting else None

@@ -13,6 +13,7 @@ from schemas.forecasts import DemandForecast
 from schemas.nodes import Health
 from schemas.records import Now
 from services.allocator.core.config import Policy
+from services.allocator.core.index import Index, index_of
 from services.allocator.core.layout import Layout, layout_of
 from services.allocator.core.problem import (
     PRIORITY_ONE,
@@ -39,39 +40,36 @@ OVERDUE_STRETCH = 0.25
 
 @dataclass(frozen=True, slots=True)
 class Posed:
-    """The problem with what its rows stand for: queued jobs and applications in row order; `beyond`: queued, not planned."""
+    """The problem with what its rows stand for: queued jobs and applications in row order; `more`: others
+    accept this pool, too, and wait behind the planned ones."""
 
     pool: str
     layout: Layout
     problem: Problem
     queued: tuple[Job, ...]
-    beyond: tuple[Job, ...]
+    more: bool
     apps: tuple[App, ...]
 
 
 def pose(state: State, pool: str, memory_mib: int, policy: Policy, now: Now, placed_elsewhere: frozenset[str]) -> Posed:
     """The problem of `pool` now. Jobs in `placed_elsewhere` already got a block in another pool of this decision."""
     layout = layout_of(state, pool)
-    waiting = [
-        job for job in state.jobs.values() if not job.parts and pool in job.pools and job.job_id not in placed_elsewhere
-    ]
+    index = index_of(state)
     planned_max = max(PLANNED_JOBS_MIN, PLANNED_JOBS_PER_GPU * layout.gpus)
-    if len(waiting) > planned_max:
-        waiting.sort(key=lambda job: (-aged_priority(job, policy, now.domain_ms), job.arrival))
-    queued, beyond = tuple(waiting[:planned_max]), tuple(waiting[planned_max:])
+    queued, more = index.first_waiting(pool, planned_max, placed_elsewhere, policy, now.domain_ms)
     apps = tuple(app for app in state.apps.values() if app.pool == pool)
     problem = build_problem(
         steps=policy.steps,
         node_sizes=[node.size for node in layout.nodes],
-        queued=[_queued(job, memory_mib, policy, now) for job in queued],
-        running=_running(state, layout, policy, now),
+        queued=[_queued(job, _offers(job, policy, index), memory_mib, policy, now) for job in queued],
+        running=_running(index.holders(), layout, policy, now),
         applications=[_application(app, layout, policy, now) for app in apps],
         reservations=_reservations(state, layout, policy, now),
         gpu_state=_gpu_states(state, layout),
         penalty_ratio=policy.penalty_ratio,
         decay_end=policy.decay_end,
     )
-    return Posed(pool=pool, layout=layout, problem=problem, queued=queued, beyond=beyond, apps=apps)
+    return Posed(pool=pool, layout=layout, problem=problem, queued=tuple(queued), more=more, apps=apps)
 
 
 def aged_priority(job: Job, policy: Policy, now_ms: int) -> int:
@@ -117,28 +115,39 @@ def _refusal(job: Job, memory_mib: int, policy: Policy, now: Now) -> Reason:
     return Reason.NONE
 
 
-def _queued(job: Job, memory_mib: int, policy: Policy, now: Now) -> QueuedJob:
-    options = []
+def _offers(job: Job, policy: Policy, index: Index) -> tuple[Option, ...]:
+    """The sizes a waiting job offers with their steps. Remembered: of thousands of jobs few change between two decisions."""
+    known = index.posed.get(job.job_id)
+    if known is not None:
+        spec, forecast, fraction, by, options = known
+        if spec is job.spec and forecast is job.forecast and fraction == job.fraction and by is policy:
+            return options
+    offers = []
     for gpus in sorted(set(job.spec.sizes)):
         if size_class(gpus) < 0:
             continue
         p50, p90 = expected_s(job, gpus, policy)
         left = 1.0 - job.fraction
-        options.append(Option(gpus, _steps_of(p50 * left, policy), _steps_of(p90 * left, policy)))
+        offers.append(Option(gpus, _steps_of(p50 * left, policy), _steps_of(p90 * left, policy)))
+    index.posed[job.job_id] = (job.spec, job.forecast, job.fraction, policy, tuple(offers))
+    return tuple(offers)
+
+
+def _queued(job: Job, offers: tuple[Option, ...], memory_mib: int, policy: Policy, now: Now) -> QueuedJob:
     return QueuedJob(
         id=job.job_id,
         priority=aged_priority(job, policy, now.domain_ms),
-        options=tuple(options),
+        options=offers,
         requested_gpus=job.spec.requested_gpus or max(job.spec.sizes),
         arrival=job.arrival,
         refusal=_refusal(job, memory_mib, policy, now),
     )
 
 
-def _running(state: State, layout: Layout, policy: Policy, now: Now) -> list[RunningBlock]:
+def _running(holders: list[Job], layout: Layout, policy: Policy, now: Now) -> list[RunningBlock]:
     """One row per contiguous run of grid numbers that a placed job still holds (a broken gang may hold several)."""
     rows = []
-    for job in state.jobs.values():
+    for job in holders:
         held = sorted(
             number
             for part in job.parts

@@ -6,6 +6,7 @@ from schemas.executions import StopCause
 from schemas.jobs import CheckpointPolicy
 from schemas.placements import Assignment, Desired, NodePlaced
 from schemas.status import JobState, JobStatusChanged, NodeGpus
+from services.allocator.core.index import index_of
 from services.allocator.core.reasons import SENTENCES, reason_named
 from services.allocator.core.state import PARTS_ALIVE, App, Changes, Job, Part, State
 
@@ -16,7 +17,7 @@ APPLICATION_ATTEMPT = 1
 def placements(state: State, nodes: list[str]) -> list[NodePlaced]:
     """Desired state of these nodes as of the state's sequence."""
     wanted: dict[str, list[Assignment]] = {node: [] for node in nodes if node in state.nodes}
-    for job in state.jobs.values():
+    for job in index_of(state).holders():
         for rank, part in enumerate(job.parts):
             if part.node in wanted and part.status in PARTS_ALIVE:
                 wanted[part.node].append(_of_job(job, part, rank))
@@ -84,21 +85,14 @@ def _of_app(app: App, part: Part) -> Assignment:
     )
 
 
-def queue_positions(state: State) -> dict[str, int]:
-    """Place of every queued job: by priority, then arrival. 1 is next."""
-    queued = [job for job in state.jobs.values() if job.state is JobState.QUEUED]
-    queued.sort(key=lambda job: (-job.spec.priority, job.arrival))
-    return {job.job_id: place for place, job in enumerate(queued, 1)}
-
-
 def statuses(state: State, changes: Changes) -> list[JobStatusChanged]:
     """Status of everything the decision touched, in the order it was touched."""
-    positions = queue_positions(state) if any(job_id in state.jobs for job_id in changes.jobs) else {}
+    index = index_of(state)
     found = []
     for job_id in changes.jobs:
         job = state.jobs.get(job_id) or changes.ended.get(job_id)
         if job is not None:
-            found.append(_status_of_job(state, job, positions.get(job_id)))
+            found.append(_status_of_job(state, job, index.position(job)))
         elif (app := state.apps.get(job_id)) is not None:
             found.append(_status_of_app(state, app))
         else:

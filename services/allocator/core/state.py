@@ -130,8 +130,11 @@ class Finished(Struct, array_like=True):
     ended_ms: int
 
 
-class State(Struct):
-    """One cluster. `covered` maps "topic/partition" to the next offset; `last_id` is the last accepted record's id."""
+class State(Struct, dict=True):
+    """One cluster. `covered` maps "topic/partition" to the next offset; `last_id` is the last accepted record's id.
+
+    `dict`: an index derived from the fields may hang on it (`index.py`); it is never encoded.
+    """
 
     cluster: str
     sequence: int = 0
@@ -148,6 +151,14 @@ class State(Struct):
     finished: dict[str, Finished] = field(default_factory=dict)
     early_forecasts: dict[str, list[SizeForecast]] = field(default_factory=dict)
     early_demand: dict[str, DemandForecast] = field(default_factory=dict)
+
+
+INDEX_ATTRIBUTE = "_index"
+
+
+def forget_index(state: State) -> None:
+    """To be called by whoever changes jobs without telling the index of the state; it is built again when needed."""
+    state.__dict__.pop(INDEX_ATTRIBUTE, None)
 
 
 class Changes:

@@ -54,6 +54,8 @@ def _cards(placed: list[NodeGpus]) -> set[Card]:
 def _held_by_jobs(state: State, violations: list[str]) -> dict[Card, str]:
     held: dict[Card, str] = {}
     for job in state.jobs.values():
+        if not job.parts:
+            continue  # the many; the index that planning uses is not asked on purpose
         for part in job.parts:
             if part.status not in _ALIVE:
                 continue
