@@ -377,7 +377,8 @@ def _weight_one(
     gain_max = gpus * steps * top * (DENSITY_ONE // PRIORITY_ONE)
     unit = DENSITY_ONE // PRIORITY_ONE
     loss_max = sum(
-        ratio * app.priority * unit * max(1, int(row.sum())) for app, row in zip(applications, demand, strict=True)
+        max(1000, ratio) * app.priority * unit * max(1, int(row.sum())) // 1000
+        for app, row in zip(applications, demand, strict=True)
     )
     weight_one = WEIGHT_ONE_MAX
     while weight_one > 1 and weight_one * max(gain_max, loss_max) >= VALUE_LIMIT:

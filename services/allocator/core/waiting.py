@@ -95,10 +95,11 @@ def _reason(problem: Problem, now: _Now, rows: list[tuple[int, int]], earliest: 
         return Reason.NOT_BEFORE
     if not any(now.has_block("usable", k) for k, _ in rows):
         return Reason.NODE_DEGRADED
-    if now.free_count < min(1 << k for k, _ in rows):
-        return Reason.WAITING_FOR_GPUS
     if not any(now.has_block("free", k) for k, _ in rows):
-        return Reason.RESERVED if any(now.has_block("free_or_reserved", k) for k, _ in rows) else Reason.FRAGMENTED
+        if any(now.has_block("free_or_reserved", k) for k, _ in rows):
+            return Reason.RESERVED
+        short = now.free_count < min(1 << k for k, _ in rows)
+        return Reason.WAITING_FOR_GPUS if short else Reason.FRAGMENTED
     if not any(now.has_block("free", k, hold) for k, hold in rows):
         open_longer = any(now.has_block("free_or_reserved", k, hold) for k, hold in rows)
         return Reason.RESERVED if open_longer else Reason.APPLICATION_RETURN

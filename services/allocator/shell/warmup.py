@@ -21,7 +21,8 @@ CACHE_VARIABLE = "NUMBA_CACHE_DIR"
 def kernel_hash() -> str:
     """Hash of the kernel sources and compiler versions."""
     digest = hashlib.sha256(f"{sys.version}/{version('numba')}/{version('numpy')}".encode())
-    for path in sorted((Path(__file__).parent.parent / "core" / "kernels").glob("*.py")):
+    core = Path(__file__).parent.parent / "core"
+    for path in (core / "columns.py", *sorted((core / "kernels").glob("*.py"))):
         digest.update(path.name.encode())
         digest.update(path.read_bytes())
     return digest.hexdigest()[:16]
@@ -49,7 +50,7 @@ def use_kernel_cache(cache_root: Path | None = None) -> Path:
 def warm_up() -> float:
     """Run every kernel once on small boards; returns the seconds it took."""
     begin = time.perf_counter()
-    from services.allocator.core.heuristic import plan_fast
+    from services.allocator.core.heuristic import plan_fast, plan_repaired
     from services.allocator.core.problem import Application, Option, QueuedJob, build_problem
 
     for steps in (24, 96):
@@ -59,5 +60,5 @@ def warm_up() -> float:
             queued=[QueuedJob(id=f"w{i}", priority=1000, options=(Option(1, 2), Option(2, 1))) for i in range(3)],
             applications=[Application(id="a", priority=1000, demand=(1,) * steps, held=(0,))],
         )
-        plan_fast(problem, iterations=2, seed=0)
+        plan_repaired(problem, plan_fast(problem, iterations=2, seed=0))
     return time.perf_counter() - begin

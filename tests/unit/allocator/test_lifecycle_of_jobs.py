@@ -17,7 +17,7 @@ def running(*sizes: int, nodes: int = 2, **changed) -> Driver:
     """A cluster on which job `j` runs since the start."""
     driver = Driver()
     driver.give(*[build.node(f"n{i:02}", order=i) for i in range(nodes)])
-    driver.give(build.accepted("j", *sizes, **changed), build.forecast("j", {size: 3600 for size in sizes}))
+    driver.give(build.accepted("j", *sizes, **changed), build.forecast("j", dict.fromkeys(sizes, 3600)))
     assert driver.job("j").state is JobState.STARTING
     for part in list(driver.job("j").parts):
         driver.give(build.started("j", part.node, driver.now_ms))

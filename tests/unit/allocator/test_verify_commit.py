@@ -20,13 +20,21 @@ def cluster() -> Driver:
     """Three nodes of 4 GPUs; `held` runs on one, `chat` holds two GPUs, `big` and `small` wait for a forecast."""
     driver = Driver()
     driver.give(*[build.node(f"n{i:02}", order=i, gpus=4) for i in range(3)])
-    driver.give(build.application("chat", floor=2, peak=3), build.accepted("held", 4), build.forecast("held", {4: 3600}))
+    driver.give(
+        build.application("chat", floor=2, peak=3), build.accepted("held", 4), build.forecast("held", {4: 3600})
+    )
     driver.give(build.accepted("small", 2, 3), build.accepted("big", 8))
     return driver
 
 
 def placed(job_id: str, *nodes: NodeGpus, **changed) -> Placed:
-    fields = {"attempt": 1, "pool": build.POOL, "gpus": sum(len(item.gpus) for item in nodes), "p50_s": 60.0, "p90_s": 90.0}
+    fields = {
+        "attempt": 1,
+        "pool": build.POOL,
+        "gpus": sum(len(item.gpus) for item in nodes),
+        "p50_s": 60.0,
+        "p90_s": 90.0,
+    }
     return Placed(job_id=job_id, placed=list(nodes), **(fields | changed))
 
 

@@ -1,0 +1,220 @@
+"""The first legal grid of fast mode, read as plain Python: integers as bit sets, loops over everything.
+
+Slow and obvious on purpose. The kernels must place every job and every segment exactly where this does, and the
+benchmark uses it as the pure-Python reading of the same heuristic.
+"""
+
+from __future__ import annotations
+
+from services.allocator.core.heuristic import FINISH_SHARE
+from services.allocator.core.problem import Problem
+
+Segment = tuple[int, int, int, int]
+Place = tuple[int, int, int]
+
+
+def naive_plan(problem: Problem) -> tuple[list[Place], list[Segment]]:
+    """(start, first GPU, option) per job, -1 thrice where it has no place; segments (app, GPU, start, end)."""
+    window = (1 << problem.steps) - 1
+    closed = [window if state else 0 for state in problem.gpu_state.tolist()]
+    for first, size, start, end in problem.reservations.tolist():
+        for gpu in range(first, first + size):
+            closed[gpu] |= _bits(start, end)
+    segments = _layout(problem, closed)
+    guard = list(closed)
+    for _, gpu, start, end in segments:
+        guard[gpu] |= _bits(start, end)
+    batch = [0] * problem.gpus
+    for first, size, steps, *_ in problem.running_table.tolist():
+        for gpu in range(first, first + size):
+            batch[gpu] |= _bits(0, min(steps, problem.steps))
+    return _build(problem, guard, batch), segments
+
+
+def _bits(start: int, end: int) -> int:
+    return (1 << end) - (1 << start) if end > start else 0
+
+
+def _held_until(problem: Problem) -> list[int]:
+    until = [0 if state == 2 else problem.steps for state in problem.gpu_state.tolist()]
+    for first, size, start, end in problem.reservations.tolist():
+        if start < end:
+            for gpu in range(first, first + size):
+                until[gpu] = min(until[gpu], start)
+    for first, size, *_ in problem.running_table.tolist():
+        for gpu in range(first, first + size):
+            until[gpu] = 0
+    return until
+
+
+def _layout(problem: Problem, closed: list[int]) -> list[Segment]:
+    """Segments: held GPUs to the longest, then longest first on the topmost free GPU; else earliest first."""
+    if problem.apps == 0:
+        return []
+    until, held_app = _held_until(problem), problem.held_app.tolist()
+    taken = list(closed)
+    for first, size, _, hold, *_ in problem.running_table.tolist():
+        for gpu in range(first, first + size):
+            taken[gpu] |= _bits(0, min(hold, problem.steps))
+    available = [
+        sum((step < until[gpu] and held_app[gpu] >= 0) or not taken[gpu] >> step & 1 for gpu in range(problem.gpus))
+        for step in range(problem.steps)
+    ]
+    held = [
+        [gpu for gpu in range(problem.gpus - 1, -1, -1) if held_app[gpu] == app and until[gpu] > 0]
+        for app in range(problem.apps)
+    ]
+    counts = _counts(problem, available, [len(cards) for cards in held])
+    rows = [list(row) for app in range(problem.apps) for row in _split(app, counts[app])]
+    rows += _keep_held(problem, rows, until, counts, held)
+    for _, gpu, start, end in rows:
+        if gpu >= 0:
+            taken[gpu] |= _bits(start, end)
+    best, missing = _place_segments(problem, rows, taken, lambda row: (row[2] - row[3], row[2]))
+    if missing:
+        other, fewer = _place_segments(problem, rows, taken, lambda row: (row[2], row[2] - row[3]))
+        if fewer < missing:
+            best = other
+    return [(a, g, s, e) for a, g, s, e in best if g >= 0]
+
+
+def _counts(problem: Problem, available: list[int], held: list[int]) -> list[list[int]]:
+    order = sorted(range(problem.apps), key=lambda app: -problem.app_priority[app])
+    left, demand = list(available), problem.app_demand.tolist()
+    counts: list[list[int]] = [[] for _ in range(problem.apps)]
+    for app in order:
+        floor = int(problem.app_floor[app])
+        counts[app] = [min(floor, want, max(0, rest)) for want, rest in zip(demand[app], left, strict=True)]
+        left = [rest - got for rest, got in zip(left, counts[app], strict=True)]
+    for app in order:
+        left = [rest + got for rest, got in zip(left, counts[app], strict=True)]
+        limit = [min(want, max(0, rest)) for want, rest in zip(demand[app], left, strict=True)]
+        cap, first = int(problem.app_switch_max[app]), int(problem.app_switch_left[app])
+        reach = [held[app] + first + cap * step for step in range(problem.steps)]
+        counts[app] = [
+            min(reach[t], *(limit[u] + cap * abs(t - u) for u in range(problem.steps))) for t in range(problem.steps)
+        ]
+        for step in range(problem.steps):
+            counts[app][step] = max(counts[app][step], held[app] - first - cap * step)
+        left = [rest - got for rest, got in zip(left, counts[app], strict=True)]
+    return counts
+
+
+def _split(app: int, counts: list[int]) -> list[tuple[int, int, int, int]]:
+    """Last in, first out; rows in the order in which they open."""
+    rows: list[list[int]] = []
+    open_rows: list[int] = []
+    for step, want in enumerate([*counts, 0]):
+        while len(open_rows) < want:
+            open_rows.append(len(rows))
+            rows.append([app, -1, step, len(counts)])
+        while len(open_rows) > want:
+            rows[open_rows.pop()][3] = step
+    return [(row[0], row[1], row[2], row[3]) for row in rows]
+
+
+def _keep_held(
+    problem: Problem, rows: list[list[int]], until: list[int], counts: list[list[int]], held: list[list[int]]
+) -> list[list[int]]:
+    extra: list[list[int]] = []
+    for app in range(problem.apps):
+        cards = sorted(held[app], key=lambda gpu: (-until[gpu], -gpu))
+        gained: dict[int, int] = {}
+        for row, gpu in zip([r for r in rows if r[0] == app and r[2] == 0], cards, strict=False):
+            row[1] = gpu
+            step = until[gpu]
+            if step >= row[3]:
+                continue
+            change = abs(counts[app][step] - counts[app][step - 1]) + gained.get(step, 0)
+            if change + 1 <= problem.app_switch_max[app]:
+                gained[step] = gained.get(step, 0) + 1
+                extra.append([app, -1, step, row[3]])
+            row[3] = step
+    return extra
+
+
+def _place_segments(problem: Problem, rows: list[list[int]], taken: list[int], key) -> tuple[list[list[int]], int]:
+    taken, placed, missing = list(taken), [list(row) for row in rows], 0
+    for row in sorted(placed, key=key):
+        if row[1] >= 0:
+            continue
+        cells = _bits(row[2], row[3])
+        fitting = [gpu for gpu in range(problem.gpus) if not taken[gpu] & cells]
+        if not fitting:
+            missing += row[3] - row[2]
+            continue
+        row[1] = fitting[-1]
+        taken[row[1]] |= cells
+    return placed, missing
+
+
+def _build(problem: Problem, guard: list[int], batch: list[int]) -> list[Place]:
+    """Jobs by value density, then size, then arrival; each at its best option and earliest, tightest block."""
+    options, pointers, jobs = problem.option_table.tolist(), problem.option_ptr.tolist(), problem.job_table.tolist()
+    rows = [[r for r in range(pointers[j], pointers[j + 1]) if options[r][1] >= 0] for j in range(problem.jobs)]
+    best = [max((options[r][4] for r in rows[j]), default=0) for j in range(problem.jobs)]
+    size = [max((options[r][0] for r in rows[j]), default=0) for j in range(problem.jobs)]
+    order = [j for j in range(problem.jobs) if best[j] > 0 and jobs[j][1] == 0]
+    order.sort(key=lambda j: (-best[j], -size[j], jobs[j][2]))
+    margin = _margin(problem, guard, batch, order, rows, best, options)
+    weight_sum = problem.weight_sum.tolist()
+    bonus = 0
+    if options:
+        density = sum(row[4] // len(options) for row in options)
+        bonus = density * (weight_sum[problem.steps] // problem.steps) // 100 * FINISH_SHARE
+    places = [(-1, -1, -1)] * problem.jobs
+    for job in order:
+        found = None
+        for row in rows[job]:
+            gpus, _, steps, hold, density, earliest = options[row]
+            spot = _earliest(problem, guard, batch, gpus, steps, hold, earliest)
+            if spot is None:
+                continue
+            start, first = spot
+            weight = (weight_sum[min(start + steps, problem.steps)] - weight_sum[start]) * gpus
+            gain = density * weight
+            if gain > 0 and start + steps <= problem.steps:
+                gain += bonus
+            if found is None or gain - margin * weight > found[0]:
+                found = (gain - margin * weight, start, first, row, gain)
+        if found is not None and found[4] > 0:
+            places[job] = found[1:4]
+            for gpu in range(found[2], found[2] + options[found[3]][0]):
+                batch[gpu] |= _bits(found[1], min(found[1] + options[found[3]][2], problem.steps))
+    return places
+
+
+def _margin(problem, guard, batch, order, rows, best, options) -> int:
+    free = sum(problem.steps - (guard[gpu] | batch[gpu]).bit_count() for gpu in range(problem.gpus))
+    for job in order:
+        row = next(r for r in rows[job] if options[r][4] == best[job])
+        free -= options[row][0] * min(options[row][2], problem.steps)
+        if free < 0:
+            return int(best[job])
+    return 0
+
+
+def _earliest(problem, guard, batch, gpus, steps, hold, earliest):
+    """Earliest start; among equal ones the least idle time around the placement, then the lowest GPU."""
+    k = gpus.bit_length() - 1
+    blocks = problem.topology.block_first[problem.topology.block_ptr[k] : problem.topology.block_ptr[k + 1]].tolist()
+    found = None
+    for first in blocks:
+        busy = held = 0
+        for gpu in range(first, first + gpus):
+            busy |= batch[gpu] | guard[gpu]
+            held |= guard[gpu]
+        start = earliest
+        while start < problem.steps and (busy & _bits(start, start + steps) or held & _bits(start, start + hold)):
+            start += 1
+        if start >= problem.steps or (found is not None and start > found[0]):
+            continue
+        idle, end = 0, min(start + steps, problem.steps)
+        for gpu in range(first, first + gpus):
+            cells = batch[gpu] | guard[gpu]
+            idle += start - (cells & _bits(0, start)).bit_length()
+            after = cells >> end
+            idle += min((after & -after).bit_length() - 1, problem.steps - end) if after else problem.steps - end
+        if found is None or (start, idle) < found[:2]:
+            found = (start, idle, first)
+    return None if found is None else (found[0], found[2])
