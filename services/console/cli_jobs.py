@@ -29,6 +29,10 @@ def submit(
     ] = None,
     command: Annotated[str | None, typer.Option(help="What to run, as one string.", show_default=False)] = None,
     template: Annotated[str | None, typer.Option(help="Instead of a command.", show_default=False)] = None,
+    simulate: Annotated[
+        float | None,
+        typer.Option(parser=duration, metavar="10m", help="Run nothing, only take that long on the largest size."),
+    ] = None,
     kind: Annotated[str, typer.Option(help="training, batch_inference, quantization or debug.")] = "training",
     gpus: Annotated[str, typer.Option(help="Block sizes it can use, powers of two.")] = "1",
     priority: Annotated[int, typer.Option(min=1, max=100, help="Value per useful GPU-step.")] = 5,
@@ -71,6 +75,7 @@ def submit(
 
     session: Session = ctx.obj
     defaults = _defaults(session, team, user)
+    template = "simulated" if simulate is not None else template
     flags = {"kind": kind, "priority": priority, "queue": queue, "memory_mib": memory, "template": template}
     flags |= {"time_limit_s": limit, "working_directory": cwd, "pools": list(pool or [])}
     if file := submission.file_among(words or []):
@@ -81,9 +86,9 @@ def submit(
     else:
         flags |= {
             "command": submission.command_of(words or [], command, template),
-            "sizes": submission.sizes_of(gpus),
+            "sizes": (sizes := submission.sizes_of(gpus)),
             "environment": submission.facts_of(env or []),
-            "labels": submission.facts_of(label or []),
+            "labels": submission.facts_of(label or []) | submission.simulated_labels(sizes, simulate),
             "checkpoint": {"mode": "signal"} if checkpoint else None,
             "restart": {"mode": "on_failure", "attempts_max": attempts} if attempts > 1 else None,
         }

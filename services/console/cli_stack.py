@@ -171,7 +171,7 @@ def up(
         return
     http = next((process["ports"]["http"] for process in row["processes"] if "http" in process["ports"]), None)
     session.print(f"{stack.name} is ready: Kafka at {stack.bootstrap}, HTTP at http://127.0.0.1:{http}/v1/jobs.")
-    session.print("Next: gpugrid submit --gpus 2,4 --template simulated; gpugrid jobs; gpugrid grid; gpugrid down")
+    session.print("Next: gpugrid submit --gpus 2,4 --simulate 10m; gpugrid jobs; gpugrid grid; gpugrid down")
 
 
 def serve_stack(

@@ -33,7 +33,10 @@ ACCEPTED = "accepted"
 
 @dataclass(frozen=True, slots=True)
 class JobView:
-    """One job or application as the topics show it. `status` None: no decision has named it yet."""
+    """One job or application as the topics show it. `status` None: no decision has named it yet.
+
+    `position` is its place in the queue now: statuses are written when a job changes, not when the queue before it does.
+    """
 
     job_id: str
     status: JobStatusChanged | None = None
@@ -46,6 +49,8 @@ class JobView:
     time_limit_s: float | None = None
     traceparent: str = ""
     forecast: DurationForecast | None = None
+    arrival: int = 0
+    position: int | None = None
 
     @property
     def spec(self) -> JobSpec | ApplicationSpec | None:
@@ -166,7 +171,19 @@ def world_of(records: Mapping[str, Sequence[Record]], *, complete: bool = True) 
             envelope = _counted(world, record)
             if envelope is not None and isinstance(envelope.event, DurationForecast):
                 world.jobs[job_id] = replace(world.jobs[job_id], forecast=envelope.event)
+    _number_queue(world)
     return world
+
+
+def _number_queue(world: World) -> None:
+    """Positions per cluster: by priority, then arrival, as the allocator numbers them."""
+    queued = [view for view in world.jobs.values() if view.status and view.status.state is JobState.QUEUED and view.job]
+    queued.sort(key=lambda view: (view.cluster or "", -(view.priority or 0), view.arrival))
+    places: dict[str, int] = {}
+    for view in queued:
+        cluster = view.cluster or ""
+        places[cluster] = places.get(cluster, 0) + 1
+        world.jobs[view.job_id] = replace(view, position=places[cluster])
 
 
 def _counted(world: World, record: Record) -> Envelope | None:
@@ -188,6 +205,7 @@ def _fold_job(world: World, record: Record) -> None:
             cluster=event.cluster,
             submitted_ms=event.submitted_ms,
             accepted_ms=event.accepted_ms,
+            arrival=len(world.jobs),
             priority=event.spec.priority,
             time_limit_s=event.spec.time_limit_s,
             traceparent=envelope.traceparent,

@@ -122,12 +122,17 @@ def _explain_queued(view: JobView, status: JobStatusChanged, world: World, now_m
         why = "It is about to start."
     code = f" ({status.reason})" if status.reason else ""
     parts = [f"{view.job_id} waits{code}: {_ended(_lowered(why))}"]
-    if status.position is not None:
-        parts.append(f"Position {status.position} in the queue.")
+    position = view.position or status.position
+    if position is not None:
+        parts.append(f"Position {position} in the queue.")
     parts.append(_planned_start(status, now_ms))
     holders = _holders(status, world)
-    if holders:
-        parts.append(f"The GPUs are held by {_holders_text(holders, now_ms)}.")
+    holding = [holder for holder in holders if holder.gpus]
+    before = [holder for holder in holders if not holder.gpus]
+    if holding:
+        parts.append(f"The GPUs are held by {_holders_text(holding, now_ms)}.")
+    if before:
+        parts.append(f"Planned on them before it: {_holders_text(before, now_ms)}.")
     lines = [] if not status.detail or status.detail == why else [status.detail]
     sizes = list(view.job.sizes) if view.job else []
     pools: Sequence[str | None] = (view.job.pools if view.job and view.job.pools else _pools(world)) or [None]
@@ -143,7 +148,7 @@ def _explain_queued(view: JobView, status: JobStatusChanged, world: World, now_m
         view.state,
         " ".join(parts),
         reason=status.reason,
-        position=status.position,
+        position=position,
         planned_start_p50_ms=status.planned_start_p50_ms,
         planned_start_p90_ms=status.planned_start_p90_ms,
         cause=cause.value if cause else None,

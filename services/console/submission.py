@@ -169,6 +169,14 @@ def sizes_of(text: str) -> list[int]:
     return sizes
 
 
+def simulated_labels(sizes: Sequence[int], run_s: float | None) -> dict[str, str]:
+    """The label that tells the simulated driver how long the job takes per size: `run_s` on the largest, in proportion below."""
+    if run_s is None:
+        return {}
+    by_size = {str(size): run_s * max(sizes) / size for size in sizes}
+    return {"simulated/run_s": msgspec.json.encode(by_size).decode()}
+
+
 def facts_of(pairs: Sequence[str]) -> dict[str, str]:
     """`name=value` pairs. UsageError for one without a name or `=`."""
     found: dict[str, str] = {}

@@ -61,7 +61,7 @@ def sorted_jobs(views: Iterable[JobView]) -> list[JobView]:
     """Running first, then the queue in its order, then what has ended, newest first."""
 
     def place(view: JobView) -> tuple[int, int, int, str]:
-        position = view.status.position if view.status and view.status.position else 1 << 30
+        position = view.position or 1 << 30
         ended_ms = view.status.ended_ms if view.status and view.status.ended_ms else 0
         return _STATE_ORDER.index(view.state), position, -ended_ms, view.job_id
 
@@ -102,7 +102,7 @@ def job_row(view: JobView) -> dict[str, Any]:
         "state": view.state,
         "reason": status.reason if status else None,
         "detail": status.detail if status else "",
-        "position": status.position if status else None,
+        "position": view.position,
         "kind": "application" if view.is_application else view.job.kind.value if view.job else None,
         "team": spec.team if spec else None,
         "user": spec.user if spec else None,

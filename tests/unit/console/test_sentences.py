@@ -116,7 +116,8 @@ def test_a_waiting_job_says_when_and_who() -> None:
     )
     assert "Position 3 in the queue." in answer.sentence
     assert "Earliest planned start 09:35 (in 35 min), by 10:10" in answer.sentence
-    assert "held by big (3 GPUs on n00 and 1 more) and gone." in answer.sentence
+    assert "held by big (3 GPUs on n00 and 1 more)." in answer.sentence
+    assert "Planned on them before it: gone." in answer.sentence
 
 
 def test_many_holders_are_cut_in_the_sentence_but_not_in_the_data() -> None:
