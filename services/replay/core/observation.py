@@ -63,6 +63,7 @@ class Block:
     nodes: tuple[NodeGpus, ...]
     since_ms: int
     until_p50_ms: int | None
+    attempt: int = 1
     until_ms: int | None = None
 
 
@@ -162,7 +163,8 @@ class Observation:
                     self._named(effect.job_id, record, placed=effect.attempt == 1)
                     self.waits.pop(effect.job_id, None)
                     until_ms = decision.now_ms + round(effect.p50_s * 1000)
-                    self._hold(Block(effect.job_id, tuple(effect.placed), decision.now_ms, until_ms))
+                    self._hold(Block(effect.job_id, tuple(effect.placed), decision.now_ms, until_ms, effect.attempt))
+                    self._close_if_over(effect.job_id)
                 case Waits():
                     self._named(effect.job_id, record, placed=False, verdict=effect.reason != AWAITING_FORECAST)
                     self.waits[effect.job_id] = effect
@@ -179,6 +181,16 @@ class Observation:
         block = self.blocks.pop(owner, None)
         if block is not None:
             self.past.append(replace(block, until_ms=max(at_ms, block.since_ms)))
+
+    def _close_if_over(self, job_id: str) -> None:
+        """Topics are read side by side: the last report may be seen before the decision that opened the block."""
+        block = self.blocks.get(job_id)
+        parts = self.parts.get((job_id, block.attempt), {}) if block is not None else {}
+        if block is None or len(parts) < len(block.nodes):
+            return
+        ends = [part.end_ms for part in parts.values() if part.end_ms is not None]
+        if len(ends) == len(parts):
+            self._release(job_id, max(ends))
 
     def _named(self, job_id: str, record: Record, *, placed: bool, verdict: bool = True) -> None:
         if job_id not in self._job_ids:
@@ -217,8 +229,7 @@ class Observation:
         part = self.parts.get(job_attempt, {}).get(event.node)
         if part is not None and part.end_ms is None:
             part.end_ms, part.end = event.time_ms, _end_of(event)
-        if all(part.end_ms is not None for part in self.parts.get(job_attempt, {}).values()):
-            self._release(event.job_id, event.time_ms)
+        self._close_if_over(event.job_id)
 
 
 def _end_of(event: JobStopped | JobCompleted | JobFailed) -> End:

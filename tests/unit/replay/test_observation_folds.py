@@ -195,6 +195,21 @@ def test_blocks_open_with_the_decision_and_close_with_the_report(observation: Ob
     assert observation.past[0].until_ms == START_MS + 700_000
 
 
+def test_blocks_close_whichever_topic_is_read_first(observation: Observation) -> None:
+    observation.fold(record(started("a", "n00", 1, 1)))
+    observation.fold(record(completed("a", "n00", 700)))
+    observation.fold(record(decision(1, placed("a"))))
+    assert not observation.blocks
+    assert observation.past[0].until_ms == START_MS + 700_000
+
+
+def test_a_late_report_of_an_older_attempt_closes_nothing(observation: Observation) -> None:
+    observation.fold(record(decision(1, replace(placed("a"), attempt=2))))
+    observation.fold(record(started("a", "n00", 1, 1)))
+    observation.fold(record(completed("a", "n00", 700)))
+    assert observation.blocks["a"].attempt == 2
+
+
 def test_latency_leaves_queueing_out(observation: Observation) -> None:
     for job_id in ("a", "b"):
         submitted = JobSubmitted(job_id=job_id, submitted_ms=START_MS, spec=job(job_id, {1: 1.0}).spec)
