@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from schemas.decisions import Effect, Placed, Scaled, StopOrdered, Waits
 from schemas.executions import StopCause
 from schemas.records import Now
 from services.allocator.core.config import Policy
-from services.allocator.core.heuristic import plan_fast
+from services.allocator.core.heuristic import default_iterations, plan_fast
 from services.allocator.core.holders import Holders
 from services.allocator.core.index import index_of
 from services.allocator.core.layout import pools_of
@@ -17,7 +17,13 @@ from services.allocator.core.pose import Posed, expected_s, pose
 from services.allocator.core.reasons import Reason
 from services.allocator.core.state import Job, State
 
+HOLDERS_JOBS_MAX = 256
+"""Holders are named for so many jobs per decision: names are what makes a record large."""
 HOLDERS_MAX = 4
+PLAN_BUDGETS = 4
+"""Times the planner's usual budget: about 6 ms of search at 64 GPUs. `Policy.iterations` caps the search where few jobs wait,
+this where hundreds do and every candidate grid costs half a millisecond."""
+_NAMES = {reason.value: reason.public_name for reason in Reason}
 
 
 def timed_stops(state: State, now: Now) -> list[Effect]:
@@ -43,14 +49,12 @@ def _drained(state: State, node_id: str, now: Now) -> bool:
     return node is not None and node.draining and now.domain_ms >= node.drain_deadline_ms
 
 
-@dataclass(frozen=True, slots=True)
-class _Wait:
-    """A waiting job's row in the plan of the pool that would start it first; no plan: no pool has a node for it."""
+class _Wait(NamedTuple):
+    """A waiting job's row in the plan of pool number `at`, the one that would start it first; -1: in no plan."""
 
-    reason: Reason
+    reason: int
     planned_ms: int | None
-    posed: Posed | None = None
-    plan: Plan | None = None
+    at: int = -1
     row: int = -1
 
 
@@ -65,17 +69,23 @@ def plan_effects(
     waits: dict[str, _Wait] = {}
     for pool in pools_of(state):
         posed = pose(state, pool, memory_mib.get(pool, 0), policy, now, frozenset(placed))
-        plan = plan_fast(posed.problem, policy.iterations, policy.seed)
+        plan = plan_fast(posed.problem, _iterations(posed, policy), policy.seed)
         effects.extend(_scalings(posed, plan))
         for effect in _starts(posed, plan, policy):
             placed.add(effect.job_id)
             effects.append(effect)
-        _gather_waits(posed, plan, policy, now, waits)
+        _gather_waits(posed, plan, len(plans), policy, now, waits)
         posed_pools.append(posed)
         plans.append(plan)
     waits |= _unplanned(state, posed_pools)
-    effects.extend(_changed_waits(state, waits, placed, policy, now))
+    changed = _Changed(posed_pools, plans, policy, now)
+    effects.extend(changed.waits(state, waits, placed))
     return effects, posed_pools, plans
+
+
+def _iterations(posed: Posed, policy: Policy) -> int:
+    """Candidate grids for this problem: a function of its size alone, so that a decision replays to the same bytes."""
+    return min(policy.iterations, PLAN_BUDGETS * default_iterations(posed.problem))
 
 
 def _starts(posed: Posed, plan: Plan, policy: Policy) -> list[Placed]:
@@ -118,16 +128,17 @@ def _scalings(posed: Posed, plan: Plan) -> list[Scaled]:
     return [effect for _, effect in sorted(changed, key=lambda item: (item[0], item[1].app_id))]
 
 
-def _gather_waits(posed: Posed, plan: Plan, policy: Policy, now: Now, waits: dict[str, _Wait]) -> None:
+def _gather_waits(posed: Posed, plan: Plan, at: int, policy: Policy, now: Now, waits: dict[str, _Wait]) -> None:
     """Who waits in this pool; of several pools the one with the earliest planned start speaks."""
-    starts, reasons = plan.start.tolist(), plan.reason.tolist()
-    for row, job in enumerate(posed.queued):
-        if starts[row] == 0 or not reasons[row]:
+    now_ms, step_ms = now.domain_ms, policy.step_ms
+    rows = zip(posed.queued, plan.start.tolist(), plan.reason.tolist(), strict=True)
+    for row, (job, start, reason) in enumerate(rows):
+        if start == 0 or not reason:
             continue
-        planned = now.domain_ms + starts[row] * policy.step_ms if starts[row] > 0 else None
+        planned = now_ms + start * step_ms if start > 0 else None
         known = waits.get(job.job_id)
         if known is None or (planned is not None and (known.planned_ms is None or planned < known.planned_ms)):
-            waits[job.job_id] = _Wait(Reason(reasons[row]), planned, posed, plan, row)
+            waits[job.job_id] = _Wait(reason, planned, at, row)
 
 
 def _unplanned(state: State, posed_pools: list[Posed]) -> dict[str, _Wait]:
@@ -140,62 +151,65 @@ def _unplanned(state: State, posed_pools: list[Posed]) -> dict[str, _Wait]:
     found: dict[str, _Wait] = {}
     if any(posed.more for posed in posed_pools):
         planned = {job.job_id for posed in posed_pools for job in posed.queued}
-        behind = _Wait(Reason.BEHIND_PRIORITY, None)
+        behind = _Wait(Reason.BEHIND_PRIORITY.value, None)
         for job in index.in_order(index.unsettled.values()):
             if job.job_id not in planned and not pools.isdisjoint(job.pools):
                 found[job.job_id] = behind
     nowhere = [group for names, group in index.waiting.items() if pools.isdisjoint(names)]
     for job in index.in_order(job for group in nowhere for job in group.jobs()):
-        found[job.job_id] = _Wait(Reason.NO_CAPACITY, None)
+        found[job.job_id] = _Wait(Reason.NO_CAPACITY.value, None)
     return found
 
 
-def _changed_waits(state: State, waits: dict[str, _Wait], placed: set[str], policy: Policy, now: Now) -> list[Waits]:
-    """Only what changed: another reason, or a planned start that moved by at least a step. Bounded per decision.
+class _Changed:
+    """What to say about waiting jobs that differs from what was said. Holders and the pessimistic start are worked out for
+    these alone; for all jobs they would cost more than the plan."""
 
-    Holders and the pessimistic start are worked out for these alone; they cost more than the plan itself.
-    """
-    changed: list[Waits] = []
-    holders: dict[str, Holders] = {}
-    for job_id, wait in waits.items():
-        job = state.jobs[job_id]
-        if job_id in placed or (
-            wait.reason.public_name == job.reason
-            and not _moved(job.planned_start_p50_ms, wait.planned_ms, policy.step_ms)
-        ):
-            continue
-        changed.append(_waits(job_id, wait, holders, policy, now))
-        if len(changed) == policy.waits_max:
-            break
-    return changed
+    def __init__(self, posed_pools: list[Posed], plans: list[Plan], policy: Policy, now: Now) -> None:
+        self._posed = posed_pools
+        self._plans = plans
+        self._policy = policy
+        self._now_ms = now.domain_ms
+        self._holders = [
+            Holders(posed.problem, plan, HOLDERS_MAX) for posed, plan in zip(posed_pools, plans, strict=True)
+        ]
 
+    def waits(self, state: State, waits: dict[str, _Wait], placed: set[str]) -> list[Waits]:
+        """Another reason, or a planned start that moved by at least a step. Bounded per decision."""
+        changed: list[Waits] = []
+        jobs, step_ms = state.jobs, self._policy.step_ms
+        for job_id, wait in waits.items():
+            job = jobs[job_id]
+            if _NAMES[wait.reason] == job.reason and not _moved(job.planned_start_p50_ms, wait.planned_ms, step_ms):
+                continue
+            if job_id in placed:
+                continue
+            changed.append(self._said(job_id, wait, len(changed) < HOLDERS_JOBS_MAX))
+            if len(changed) == self._policy.waits_max:
+                break
+        return changed
 
-def _waits(job_id: str, wait: _Wait, holders: dict[str, Holders], policy: Policy, now: Now) -> Waits:
-    named: list[str] = []
-    late: int | None = None
-    if wait.posed is not None and wait.plan is not None:
-        pool = wait.posed.pool
-        if pool not in holders:
-            holders[pool] = Holders(wait.posed.problem, wait.plan, HOLDERS_MAX)
-        named = holders[pool].of(wait.row)
-        if wait.planned_ms is not None:
-            late = now.domain_ms + _pessimistic_step(wait.posed, wait.plan, wait.row) * policy.step_ms
-    return Waits(
-        job_id=job_id,
-        reason=wait.reason.public_name,
-        holders=named,
-        planned_start_p50_ms=wait.planned_ms,
-        planned_start_p90_ms=late,
-    )
+    def _said(self, job_id: str, wait: _Wait, name_holders: bool) -> Waits:
+        planned = wait.at >= 0
+        late_ms: int | None = None
+        if planned and wait.planned_ms is not None:
+            late_ms = self._now_ms + self._pessimistic_step(wait) * self._policy.step_ms
+        return Waits(
+            job_id=job_id,
+            reason=_NAMES[wait.reason],
+            holders=self._holders[wait.at].of(wait.row) if planned and name_holders else [],
+            planned_start_p50_ms=wait.planned_ms,
+            planned_start_p90_ms=late_ms,
+        )
 
-
-def _pessimistic_step(posed: Posed, plan: Plan, row: int) -> int:
-    """The step at which the planned block is free if everyone on it now takes as long as their P90 says."""
-    problem = posed.problem
-    first, gpus = int(plan.first_gpu[row]), int(problem.option_gpus[plan.option[row]])
-    overlaps = (problem.running_first < first + gpus) & (problem.running_first + problem.running_gpus > first)
-    latest = int(problem.running_hold[overlaps].max()) if overlaps.any() else 0
-    return max(int(plan.start[row]), latest)
+    def _pessimistic_step(self, wait: _Wait) -> int:
+        """The step at which the planned block is free if everyone on it now takes as long as their P90 says."""
+        problem, plan = self._posed[wait.at].problem, self._plans[wait.at]
+        first = int(plan.first_gpu[wait.row])
+        end = first + int(problem.option_gpus[plan.option[wait.row]])
+        overlaps = (problem.running_first < end) & (problem.running_first + problem.running_gpus > first)
+        latest = int(problem.running_hold[overlaps].max()) if overlaps.any() else 0
+        return max(int(plan.start[wait.row]), latest)
 
 
 def _moved(before_ms: int | None, after_ms: int | None, step_ms: int) -> bool:

@@ -108,12 +108,15 @@ class Index:
         jobs = self._state.jobs
         for job_id in job_ids:
             job = jobs.get(job_id)
-            waits = job is not None and not job.parts
-            self._place_in_queue(job_id, job if waits else None)
-            _keep(self.placed, job_id, job, job is not None and not waits)
-            _keep(self.awaiting, job_id, job, waits and job.reason == _AWAITING_FORECAST)
-            _keep(self.delayed, job_id, job, waits and job.not_before_ms > 0)
-            _keep(self.unsettled, job_id, job, waits and not _is_behind(job))
+            if job is None or job.parts:
+                _keep(self.placed, job_id, job, job is not None)
+                self._leave_queue(job_id)
+                continue
+            self.placed.pop(job_id, None)
+            self._enter_queue(job)
+            _keep(self.awaiting, job_id, job, job.reason == _AWAITING_FORECAST)
+            _keep(self.delayed, job_id, job, job.not_before_ms > 0)
+            _keep(self.unsettled, job_id, job, not _is_behind(job))
         assert len(self._known) + len(self.placed) == len(jobs), (
             "the state was changed behind its index: call forget_index"
         )
@@ -159,22 +162,28 @@ class Index:
         ahead = sum(len(arrivals) for other, arrivals in self._arrivals.items() if other > priority)
         return ahead + bisect_left(self._arrivals[priority], arrival) + 1
 
-    def _place_in_queue(self, job_id: str, job: Job | None) -> None:
-        before = self._known.get(job_id)
-        after = None if job is None else (job.spec.priority, job.arrival, tuple(job.pools))
-        if before == after:
+    def _enter_queue(self, job: Job) -> None:
+        entry = (job.spec.priority, job.arrival, tuple(job.pools))
+        before = self._known.get(job.job_id)
+        if before == entry:
             return
         if before is not None:
-            priority, arrival, pools = before
-            arrivals = self._arrivals[priority]
-            del arrivals[bisect_left(arrivals, arrival)]
-            self.waiting[pools].remove(job_id)
-            del self._known[job_id]
-            self.posed.pop(job_id, None)
-        if job is not None and after is not None:
-            insort(self._arrivals.setdefault(after[0], []), after[1])
-            self.waiting.setdefault(after[2], Waiting()).add(job)
-            self._known[job_id] = after
+            self._leave_queue(job.job_id)
+        priority, arrival, pools = entry
+        insort(self._arrivals.setdefault(priority, []), arrival)
+        self.waiting.setdefault(pools, Waiting()).add(job)
+        self._known[job.job_id] = entry
+
+    def _leave_queue(self, job_id: str) -> None:
+        before = self._known.pop(job_id, None)
+        if before is None:
+            return
+        priority, arrival, pools = before
+        arrivals = self._arrivals[priority]
+        del arrivals[bisect_left(arrivals, arrival)]
+        self.waiting[pools].remove(job_id)
+        for kept in (self.awaiting, self.delayed, self.unsettled, self.posed):
+            kept.pop(job_id, None)
 
 
 def _is_behind(job: Job) -> bool:

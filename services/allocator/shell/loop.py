@@ -15,7 +15,8 @@ from schemas.records import Now, Record
 from services.allocator.core.decide import INPUT_TOPICS, Decided, Settings
 from services.allocator.core.due import due_domain_ms, due_wall_ms
 from services.allocator.shell.intake_batch import Batch, batches
-from services.allocator.shell.owner import SEND_BACKOFF_S, ClusterOwner, LostOwnershipError
+from services.allocator.shell.owner import ClusterOwner, LostOwnershipError
+from services.allocator.shell.projections import SEND_BACKOFF_S
 from services.runtime.bus.port import Bus, BusError, Producer, TopicPartition
 from services.runtime.clock import Clock
 
@@ -91,8 +92,8 @@ class Allocator:
         async with self._lock:
             for owner in self._owned.values():
                 with contextlib.suppress(BusError):  # the log is the truth, a snapshot only saves the successor time
-                    await owner.snapshot()
-                await owner.producer.stop()
+                    await owner.leave()
+                await owner.stop()
             self._owned.clear()
         await self.consumer.stop()
 
@@ -133,7 +134,7 @@ class Allocator:
 
     async def _drop_all(self) -> None:
         for owner in self._owned.values():
-            await owner.producer.stop()
+            await owner.stop()
         self._owned.clear()
 
     async def _take_over(self, cluster: str) -> None:
@@ -174,7 +175,9 @@ class Allocator:
                 continue
             found, letters = batches(some, covered, self._now())
             if letters:
-                await next(iter(owners.values())).publish(letters)
+                projections = next(iter(owners.values())).projections
+                await projections.put(letters)
+                await projections.drained()  # their records count as covered from the next decision on
             for name in covered:
                 for batch in found[name]:
                     if not await self._decide(name, batch):
@@ -205,7 +208,7 @@ class Allocator:
     async def _rejoin(self, name: str) -> None:
         """Our record was not accepted, or nobody knows. If the group still says the partition is ours, rebuild; else stop deciding."""
         owner = self._owned.pop(name)
-        await owner.producer.stop()
+        await owner.stop()
         assigned = self.consumer.assignment()
         if all((topic, owner.partition) in assigned for topic in INPUT_TOPICS):
             await self._take_over(name)

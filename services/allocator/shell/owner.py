@@ -13,16 +13,14 @@ from services.allocator.core.reader import is_next
 from services.allocator.core.snapshot import SLOTS, chunk_key, manifest_key, take
 from services.allocator.core.state import Changes, State
 from services.allocator.shell.log import SOURCE, append, load
-from services.runtime.bus.port import Bus, Producer, SendUnknownError
+from services.allocator.shell.projections import Projections
+from services.runtime.bus.port import Bus, Producer
 from services.runtime.clock import Clock
 
 SNAPSHOT_EVERY = 500
 """Decisions between snapshots: a restart then reads at most so many records."""
 CLAIM_TRIES_MAX = 20
 """Claims lost in a row before giving up: more means that another writer is alive and owns the cluster."""
-SEND_BACKOFF_S = 0.2
-SEND_TRIES_MAX = 300
-"""Projections are repeated for a minute while the broker is away, then the process ends and its successor re-emits them."""
 
 
 class LostOwnershipError(Exception):
@@ -52,12 +50,18 @@ class ClusterOwner:
         self.decide_s = 0.0
         self.partition = catalog.partition_of(cluster)
         self.producer = producer
+        self.projections = Projections(bus, clock, f"{client_id}-projections")
         self.next_offset = 0
         self.state = State(cluster=cluster)
 
     async def take_over(self) -> None:
-        """Read the log to its end, append a claim, and own the cluster once the claim is accepted; then re-emit the projections."""
+        """Read the log to its end, append a claim, and own the cluster once the claim is accepted; then re-emit the projections.
+
+        May be repeated after a BusError, with a new producer.
+        """
         step_ms = self._settings.policy.step_ms
+        await self.projections.stop()
+        self.projections.start()
         for _ in range(CLAIM_TRIES_MAX):
             loaded = await load(self._bus, self._cluster, self.partition, step_ms, self._client_id)
             self.state, self.next_offset = loaded.state, loaded.next_offset
@@ -86,22 +90,23 @@ class ClusterOwner:
         if not await append(self.producer, decided.record, self.partition, self.next_offset):
             raise LostOwnershipError(f"decision {decided.record.sequence} of {self._cluster} was not accepted")
         self.next_offset += 1
-        await self.publish(self._projections(decided.changes))
+        await self.projections.put(self._projected(decided.changes))
         self._since_snapshot += 1
         if self._since_snapshot >= SNAPSHOT_EVERY:
             await self.snapshot()
         return decided
 
     async def snapshot(self) -> None:
-        """Write the state as of the last accepted decision, whose projections are acknowledged."""
+        """Write the state as of the last accepted decision, behind the projections of all decisions it stands for."""
         chunks, manifest = take(self.state, self._slot, self.next_offset)
         identity = f"{self._cluster}/{self.state.sequence}"
         messages = [
             self._message(chunk, chunk_key(self._cluster, self._slot, chunk.index), f"{identity}/chunk/{chunk.index}")
             for chunk in chunks
         ]
-        await self.publish(messages)
-        await self.publish([self._message(manifest, manifest_key(self._cluster, self._slot), f"{identity}/manifest")])
+        await self.projections.put(messages, alone=True)
+        key = manifest_key(self._cluster, self._slot)
+        await self.projections.put([self._message(manifest, key, f"{identity}/manifest")], alone=True)
         self._slot = SLOTS[1 - SLOTS.index(self._slot)]
         self._since_snapshot = 0
 
@@ -113,7 +118,7 @@ class ClusterOwner:
     def _now(self) -> Now:
         return Now(domain_ms=self._clock.now_ms(), wall_ms=self._clock.wall_ms())
 
-    def _projections(self, changes: Changes) -> list[Message]:
+    def _projected(self, changes: Changes) -> list[Message]:
         identity = f"{self._cluster}/{self.state.sequence}"
         messages = [
             self._message(placed, placed.node, f"{identity}/{placed.node}")
@@ -142,28 +147,23 @@ class ClusterOwner:
         changes.nodes.update(dict.fromkeys(self.state.nodes))
         changes.jobs.update(dict.fromkeys(self.state.jobs))
         changes.jobs.update(dict.fromkeys(self.state.apps))
-        await self.publish(self._projections(changes))
+        await self.projections.put(self._projected(changes))
 
     def _message(self, event, key: str, id: str) -> Message:
         return message(event, key=key, id=id, source=SOURCE, time_ms=self.state.now_ms, partition=self.partition)
-
-    async def publish(self, messages: list[Message]) -> None:
-        """Send until acknowledged: projections are idempotent by sequence, so a repetition is harmless."""
-        for _ in range(SEND_TRIES_MAX):
-            if not messages:
-                return
-            try:
-                await self.producer.send_all(messages)
-                return
-            except SendUnknownError:
-                await self._clock.sleep_wall(SEND_BACKOFF_S)
-                await self.new_producer()
-        raise SendUnknownError(
-            f"projections of {self._cluster} could not be written for {SEND_TRIES_MAX * SEND_BACKOFF_S} s"
-        )
 
     async def new_producer(self) -> None:
         """A producer that met an unknown send is done for."""
         await self.producer.stop()
         self.producer = self._bus.producer(self._client_id)
         await self.producer.start()
+
+    async def leave(self) -> None:
+        """Write a snapshot and everything that waits; then `stop`. The successor starts from there."""
+        await self.snapshot()
+        await self.projections.drained()
+
+    async def stop(self) -> None:
+        """Let go at once. What was not projected is the next owner's to emit."""
+        await self.projections.stop()
+        await self.producer.stop()
