@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from services.console import cli_grid, cli_jobs, cli_log, cli_stack
+from services.console import cli_grid, cli_jobs, cli_log, cli_stack, plan_command
 from services.console.errors import ConsoleError
 from services.console.session import Session
 
@@ -48,6 +48,7 @@ def build_app() -> typer.Typer:
     add("why", cli_jobs.why, JOBS)
     add("grid", cli_grid.grid, GRID)
     add("nodes", cli_grid.nodes, GRID)
+    add("plan", plan_command.plan, GRID)
     add("drain", cli_grid.drain, GRID)
     add("undrain", cli_grid.undrain, GRID)
     add("trace", cli_log.trace, LOG)

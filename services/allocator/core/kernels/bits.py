@@ -28,12 +28,12 @@ def highest(word):
 
 @overload(lowest)
 def _lowest_compiled(word):
-    return lambda word: np.int64(trailing_zeros(word))
+    return lambda word: np.int64(trailing_zeros(word))  # type: ignore[call-arg]
 
 
 @overload(highest)
 def _highest_compiled(word):
-    return lambda word: np.int64(63) - np.int64(leading_zeros(word))
+    return lambda word: np.int64(63) - np.int64(leading_zeros(word))  # type: ignore[call-arg]
 
 
 @njit(cache=True, inline="always")

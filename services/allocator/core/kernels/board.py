@@ -59,7 +59,7 @@ class Work(NamedTuple):
     option_ptr: Ints
     weight_sum: Ints
     shape: Ints
-    finish_bonus: int
+    finish_bonus: np.int64
 
 
 class Grid(NamedTuple):

@@ -84,7 +84,7 @@ def value_order(f, wanted):
 @njit(cache=True)
 def margin_density(f, g, order):
     """Density of the job at which work in `order` first exceeds the free cells of the window; 0 if all fits."""
-    free = 0
+    free = np.int64(0)
     for i in range(g.bits.shape[1]):
         free += _clear_steps(g.bits[BUSY_LO, i], g.bits[BUSY_HI, i], f.steps)
     for j in order:
@@ -103,8 +103,8 @@ def margin_density(f, g, order):
 def _clear_steps(lo, hi, steps):
     """Number of clear bits below `steps`."""
     if lo == ZERO and hi == ZERO:
-        return steps
-    clear = 0
+        return np.int64(steps)
+    clear = np.int64(0)
     for t in range(steps):
         word = lo if t < 64 else hi
         clear += 1 - np.int64((word >> np.uint64(t & 63)) & np.uint64(1))
@@ -277,11 +277,11 @@ def close_grid(f, w, g):
 def work_of(f, finish_share):
     """The few facts that placing needs. `finish_share`: bonus for a job that ends inside the window, in hundredths of
     an average job's GPU-step; it settles near ties in favour of finished work and never shows in a plan's value."""
-    density, jobs = np.int64(0), f.jobs.shape[0]
+    density = np.int64(0)
     for o in range(f.options.shape[0]):
         density += f.options[o, DENSITY] // max(1, f.options.shape[0])
-    step = density * (f.weight_sum[f.steps] // f.steps)
-    return Work(f.options, f.option_ptr, f.weight_sum, f.shape, step // 100 * finish_share if jobs > 0 else np.int64(0))
+    bonus = density * (f.weight_sum[f.steps] // f.steps) // 100 * finish_share
+    return Work(f.options, f.option_ptr, f.weight_sum, f.shape, bonus)
 
 
 @njit(cache=True)
