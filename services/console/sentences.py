@@ -81,6 +81,15 @@ def explain(view: JobView, world: World, now_ms: int) -> Explanation:
             f"{view.job_id} was let in{since}; no decision has named it yet.",
             would_help=["Nothing to do for a second or two; if it stays so, `gpugrid doctor` shows who lags behind."],
         )
+    if status.state is JobState.QUEUED and view.is_application:
+        return Explanation(
+            view.job_id,
+            view.state,
+            f"{view.job_id} is registered and holds no GPUs now.",
+            reason=status.reason,
+            lines=_application_lines(view),
+            would_help=["It gets its floor with the next decision that finds room; `gpugrid grid` shows when."],
+        )
     if status.state is JobState.QUEUED:
         return _explain_queued(view, status, world, now_ms)
     if status.state is JobState.REFUSED:
@@ -176,6 +185,7 @@ def _explain_placed(view: JobView, status: JobStatusChanged, world: World, now_m
     where = _placed_text(status)
     lines: list[str] = []
     kind = "application" if view.is_application else "job"
+    lines.extend(_application_lines(view))
     if status.state is JobState.STARTING:
         since = f", decided {from_now_text(status.time_ms, now_ms)}"
         sentence = f"{view.job_id} has its GPUs ({where}){since}; its process has not reported yet."
@@ -199,6 +209,17 @@ def _explain_placed(view: JobView, status: JobStatusChanged, world: World, now_m
         lines.append(status.detail)
     help_ = ["`gpugrid nodes` shows whether the node is alive."] if status.state is JobState.STARTING else []
     return Explanation(view.job_id, view.state, sentence, reason=status.reason, lines=lines, would_help=help_)
+
+
+def _application_lines(view: JobView) -> list[str]:
+    """What an application may hold; its GPUs follow its demand step by step."""
+    spec = view.application
+    if spec is None:
+        return []
+    return [
+        f"It may hold {spec.floor_gpus} (never lent) to {spec.peak_gpus} GPUs and changes by at most {spec.switch_max} per"
+        f" step; it is planned at the {spec.quantile:.0%} quantile of its demand plus {spec.headroom:.0%}."
+    ]
 
 
 def _explain_ended(view: JobView, status: JobStatusChanged, now_ms: int) -> Explanation:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import weakref
 from typing import Any
 
 import msgspec
@@ -48,6 +49,8 @@ class Rig:
         self.session = Session(make_bus=lambda _: self.bus, make_clock=lambda: self.clock, run_root=None)
         self.owner: ClusterOwner | None = None
         self._runner = CliRunner()
+        self._loop = asyncio.new_event_loop()
+        weakref.finalize(self, self._loop.close)
 
     def take_over(self) -> Rig:
         async def work() -> None:
@@ -55,9 +58,28 @@ class Rig:
             await producer.start()
             self.owner = ClusterOwner(self.bus, self.clock, build.catalog(), build.CLUSTER, SETTINGS, producer, "rig")
             await self.owner.take_over()
+            await self._quiet()
 
-        asyncio.run(work())
+        self._loop.run_until_complete(work())
         return self
+
+    def snapshot(self) -> Rig:
+        """Have the allocator write one now."""
+
+        async def work() -> None:
+            assert self.owner is not None
+            self.owner.projections.start()
+            await self.owner.snapshot()
+            await self._quiet()
+
+        self._loop.run_until_complete(work())
+        return self
+
+    async def _quiet(self) -> None:
+        """Everything is on the bus and no task is left while commands run on loops of their own."""
+        assert self.owner is not None
+        await self.owner.projections.drained()
+        await self.owner.projections.stop()
 
     def give(self, *events: Event, at_ms: int | None = None) -> Rig:
         """Publish to their topics, then one decision over them in canonical order."""
@@ -65,7 +87,8 @@ class Rig:
             self.clock.at_ms = at_ms
         if self.owner is None:
             self.take_over()
-        asyncio.run(self._give(sorted(events, key=lambda event: INPUT_TOPICS.index(topic_of(event)))))
+        canonical = sorted(events, key=lambda event: INPUT_TOPICS.index(topic_of(event)))
+        self._loop.run_until_complete(self._give(canonical))
         return self
 
     async def _give(self, events: list[Event]) -> None:
@@ -89,7 +112,9 @@ class Rig:
         covers = [
             Covered(topic=topic, partition=0, next_offset=covered[topic]) for topic in INPUT_TOPICS if topic in covered
         ]
+        self.owner.projections.start()
         await self.owner.decide(inputs, covers)
+        await self._quiet()
 
     def publish(self, *events: Event, key: str | None = None, partition: int | None = None) -> Rig:
         """Only publish: nobody decides."""

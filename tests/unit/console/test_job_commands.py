@@ -242,6 +242,20 @@ def test_why_tells_fragmentation_from_shortage() -> None:
         assert rig.json("why", "d")["cause"] == "fragmentation"
 
 
+def test_an_application_is_explained_by_what_it_may_hold() -> None:
+    rig = Rig()
+    rig.give(build.application("web", floor=2, peak=6))
+    answer = rig.json("why", "web")
+    assert answer["sentence"] == "web is registered and holds no GPUs now."
+    rig.give(build.node("n00"), at_ms=build.START_MS + 1000)
+    answer = rig.json("why", "web")
+    assert answer["state"] == "running"
+    assert "on 2 GPUs at n00: " in answer["sentence"]
+    assert "It may hold 2 (never lent) to 6 GPUs" in answer["lines"][0]
+    (row,) = rig.json("jobs")
+    assert (row["kind"], row["gpus"]) == ("application", 2)
+
+
 def test_a_refused_job_is_explained_by_its_owner() -> None:
     rig = Rig()
     rig.publish(

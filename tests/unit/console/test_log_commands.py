@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-
 import msgspec
 
 from schemas.deadletters import dead_letter
@@ -28,7 +26,6 @@ def test_decisions_lists_what_each_one_did() -> None:
 
 def test_a_record_that_lost_a_race_is_shown_only_on_request() -> None:
     rig = contended()
-    assert rig.owner is not None
     fork = msgspec.structs.replace(
         msgspec.json.decode(rig.records("decisions")[2].value or b"", type=type(_decision(rig, 2))),
         id="f" * 32,
@@ -56,8 +53,7 @@ def test_every_decision_replays_to_the_same_bytes() -> None:
 
 def test_replay_starts_from_a_snapshot_when_there_is_one() -> None:
     rig = contended()
-    assert rig.owner is not None
-    asyncio.run(rig.owner.snapshot())
+    rig.snapshot()
     rig.give(build.accepted("more", 1), build.forecast("more", {1: 60}))
     answer = rig.json("replay-decision", "6")
     assert answer["identical"]
@@ -68,8 +64,7 @@ def test_replay_starts_from_a_snapshot_when_there_is_one() -> None:
 
 def test_the_log_can_be_read_from_a_snapshot_after_retention_took_its_beginning() -> None:
     rig = contended()
-    assert rig.owner is not None
-    asyncio.run(rig.owner.snapshot())
+    rig.snapshot()
     rig.give(build.accepted("more", 1), build.forecast("more", {1: 60}))
     rig.bus.trim(("decisions", 0), 3)
     assert [row["sequence"] for row in rig.json("decisions")] == [4, 5, 6]
