@@ -171,7 +171,7 @@ def test_the_log_never_forks_and_every_job_is_decided_once(seed: int) -> None:
         assert len(offsets) == len(bus.records(topic)), f"not every record of {topic} is covered"
     shown = {
         event.job_id: event
-        for event in map(lambda r: decode_record(r).event, bus.records("job-status"))
+        for event in (decode_record(record).event for record in bus.records("job-status"))
         if isinstance(event, JobStatusChanged)
     }
     for job_id, job in state.jobs.items():
