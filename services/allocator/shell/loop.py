@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from schemas.catalog import Catalog
 from schemas.records import Now, Record
 from services.allocator.core.decide import INPUT_TOPICS, Decided, Settings
 from services.allocator.core.due import due_domain_ms, due_wall_ms
+from services.allocator.shell.inbox import Inbox
 from services.allocator.shell.intake_batch import Batch, batches
 from services.allocator.shell.owner import ClusterOwner, LostOwnershipError
 from services.allocator.shell.projections import SEND_BACKOFF_S
@@ -21,10 +23,6 @@ from services.runtime.bus.port import Bus, BusError, Producer, TopicPartition
 from services.runtime.clock import Clock
 
 GROUP = "gpugrid-allocator"
-POLL_RECORDS_MAX = 1_000
-POLL_TIMEOUT_S = 5.0
-"""Only bounds how long a quiet loop takes to notice a stop; records and due times wake it at once."""
-
 Observer = Callable[[ClusterOwner, Decided, Batch, float], None]
 """(owner, decision, its batch, seconds from having the inputs to having the record): tracing and metrics hang on here."""
 
@@ -59,6 +57,7 @@ class Allocator:
             on_assigned=self._assigned,
             on_revoked=self._revoked,
         )
+        self._inbox = Inbox(self.consumer)
 
     @property
     def owned(self) -> dict[str, ClusterOwner]:
@@ -68,41 +67,39 @@ class Allocator:
     async def run(self, stop: asyncio.Event) -> None:
         """Consume and decide until `stop` is set. BusError ends the process: its successor starts from the log."""
         await self.consumer.start()
-        poll: asyncio.Task[list[Record]] | None = None
+        reading = asyncio.ensure_future(self._inbox.read())
+        asked = asyncio.ensure_future(stop.wait())
         try:
             while not stop.is_set():
-                if poll is None:
-                    poll = asyncio.ensure_future(
-                        self.consumer.poll(max_records=POLL_RECORDS_MAX, timeout_s=POLL_TIMEOUT_S)
-                    )
-                if not await self._due_before(poll):
-                    records, poll = poll.result(), None
-                    if records:
-                        async with self._lock:
-                            await self._decide_on(records)
+                await self._wait(reading, asked)
+                if reading.done():
+                    reading.result()
                 async with self._lock:
+                    await self._decide_on(self._inbox.take())
                     await self._decide_due()
-        finally:
-            if poll is not None:
-                poll.cancel()
-                await asyncio.gather(poll, return_exceptions=True)
             await self._leave()
+        finally:
+            for task in (reading, asked):
+                task.cancel()
+            await asyncio.gather(reading, asked, return_exceptions=True)
+            await self._drop_all()
+            await self.consumer.stop()
 
     async def _leave(self) -> None:
+        """Snapshots and the last projections, only on an orderly way out: a decision cut short is in the state, not in the log."""
         async with self._lock:
             for owner in self._owned.values():
                 with contextlib.suppress(BusError):  # the log is the truth, a snapshot only saves the successor time
                     await owner.leave()
-                await owner.stop()
-            self._owned.clear()
-        await self.consumer.stop()
 
-    async def _due_before(self, poll: asyncio.Task[list[Record]]) -> bool:
-        """Wait for records or for the next due time, whichever is first; True if time came first."""
-        if poll.done():
-            return False
+    async def _wait(self, *tasks: asyncio.Future[Any]) -> None:
+        """Until there are records, time demands a decision, or one of the tasks is done, whichever is first."""
+        if self._inbox.filled.is_set():
+            await asyncio.sleep(0)  # under steady load others must get a turn, too
+            return
         wall_ms = self._clock.wall_ms()
-        waits = [
+        waits: list[asyncio.Future[Any]] = [asyncio.ensure_future(self._inbox.filled.wait())]
+        waits += [
             asyncio.ensure_future(self._clock.sleep_until(due_domain_ms(owner.state, self._settings(name).policy)))
             for name, owner in self._owned.items()
         ]
@@ -111,12 +108,11 @@ class Allocator:
             if wall_due is not None:
                 waits.append(asyncio.ensure_future(self._clock.sleep_wall(max(0.0, (wall_due - wall_ms) / 1000))))
         try:
-            await asyncio.wait([poll, *waits], return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait([*tasks, *waits], return_when=asyncio.FIRST_COMPLETED)
         finally:
             for wait in waits:
                 wait.cancel()
             await asyncio.gather(*waits, return_exceptions=True)
-        return not poll.done()
 
     async def _assigned(self, partitions: frozenset[TopicPartition]) -> None:
         """Take over every cluster whose partition of every input topic is ours, and go on where its log says."""
@@ -162,26 +158,28 @@ class Allocator:
                 if owner.partition == number
             ]
             # An offset the log covers may have left a compacted or trimmed topic since: everything below it is decided.
+            self._inbox.purge((topic, number))
             await self.consumer.seek((topic, number), max(begins[topic, number], min(needed, default=0)))
 
     async def _decide_on(self, records: list[Record]) -> None:
-        owners = dict(self._owned)
         by_partition: dict[int, list[Record]] = {}
         for record in records:
             by_partition.setdefault(record.partition, []).append(record)
         for number, some in by_partition.items():
-            covered = {name: owner.state.covered for name, owner in owners.items() if owner.partition == number}
-            if not covered:
-                continue
-            found, letters = batches(some, covered, self._now())
-            if letters:
-                projections = next(iter(owners.values())).projections
-                await projections.put(letters)
-                await projections.drained()  # their records count as covered from the next decision on
-            for name in covered:
-                for batch in found[name]:
-                    if not await self._decide(name, batch):
-                        return  # taken over again: its inputs were sought anew, the rest of these records comes back
+            covered = {name: owner.state.covered for name, owner in self._owned.items() if owner.partition == number}
+            if covered:
+                await self._decide_on_partition(some, covered)
+
+    async def _decide_on_partition(self, records: list[Record], covered: Mapping[str, Mapping[str, int]]) -> None:
+        found, letters = batches(records, covered, self._now())
+        if letters:
+            projections = self._owned[next(iter(covered))].projections
+            await projections.put(letters)
+            await projections.drained()  # their records count as covered from the next decision on
+        for name in covered:
+            for batch in found[name]:
+                if not await self._decide(name, batch):
+                    return  # taken over again: its inputs were sought anew, the rest of these records comes back
 
     async def _decide_due(self) -> None:
         now_ms, wall_ms = self._clock.now_ms(), self._clock.wall_ms()
