@@ -16,18 +16,30 @@ from services.runtime.bus.port import Consumer, TopicPartition
 POLL_RECORDS_MAX = 1_000
 POLL_TIMEOUT_S = 5.0
 """Records wake the poll at once; this only bounds a silent one."""
+PATIENT_TYPES = frozenset(
+    (
+        "job.started.v1",
+        "job.progressed.v1",
+        "job.checkpointed.v1",
+        "node.reported.v1",
+        "forecast.arrivals.v1",
+    )
+)
+"""Nothing can be placed because of these: they wait a little for company, which saves a third of all decisions."""
+PATIENCE_S = 0.02
 RECORDS_MAX = 4_000
 """In line before reading pauses: ten full decisions, a few MiB."""
 
 
 class Inbox:
-    """`take` hands out what is in line; `filled` is set while there is something."""
+    """`take` hands out what is in line; `filled` is set while there is something, `urgent` while some of it is."""
 
     def __init__(self, consumer: Consumer) -> None:
         self._consumer = consumer
         self._records: list[Record] = []
         self._taken = asyncio.Event()
         self.filled = asyncio.Event()
+        self.urgent = asyncio.Event()
 
     async def read(self) -> None:
         """Read for ever. Raises what the consumer raises.
@@ -39,6 +51,8 @@ class Inbox:
             if records:
                 self._records += records
                 self.filled.set()
+                if not all(record.header("ce_type") in PATIENT_TYPES for record in records):
+                    self.urgent.set()
             while len(self._records) >= RECORDS_MAX:
                 self._taken.clear()
                 await self._taken.wait()
@@ -47,6 +61,7 @@ class Inbox:
         """Everything in line, per partition in offset order."""
         records, self._records = self._records, []
         self.filled.clear()
+        self.urgent.clear()
         self._taken.set()
         return records
 
@@ -54,5 +69,4 @@ class Inbox:
         """Forget what is in line of a partition that is about to be sought."""
         self._records = [record for record in self._records if (record.topic, record.partition) != partition]
         if not self._records:
-            self.filled.clear()
-            self._taken.set()
+            self.take()

@@ -15,7 +15,7 @@ from schemas.catalog import Catalog
 from schemas.records import Now, Record
 from services.allocator.core.decide import INPUT_TOPICS, Decided, Settings
 from services.allocator.core.due import due_domain_ms, due_wall_ms
-from services.allocator.shell.inbox import Inbox
+from services.allocator.shell.inbox import PATIENCE_S, Inbox
 from services.allocator.shell.intake_batch import Batch, batches
 from services.allocator.shell.owner import ClusterOwner, LostOwnershipError
 from services.allocator.shell.projections import SEND_BACKOFF_S
@@ -94,11 +94,13 @@ class Allocator:
 
     async def _wait(self, *tasks: asyncio.Future[Any]) -> None:
         """Until there are records, time demands a decision, or one of the tasks is done, whichever is first."""
-        if self._inbox.filled.is_set():
+        inbox = self._inbox
+        if inbox.urgent.is_set():
             await asyncio.sleep(0)  # under steady load others must get a turn, too
             return
         wall_ms = self._clock.wall_ms()
-        waits: list[asyncio.Future[Any]] = [asyncio.ensure_future(self._inbox.filled.wait())]
+        waits: list[asyncio.Future[Any]] = [asyncio.ensure_future(inbox.urgent.wait())]
+        waits.append(asyncio.ensure_future(self._patient()))
         waits += [
             asyncio.ensure_future(self._clock.sleep_until(due_domain_ms(owner.state, self._settings(name).policy)))
             for name, owner in self._owned.items()
@@ -113,6 +115,11 @@ class Allocator:
             for wait in waits:
                 wait.cancel()
             await asyncio.gather(*waits, return_exceptions=True)
+
+    async def _patient(self) -> None:
+        """Until what is not urgent has waited long enough for company."""
+        await self._inbox.filled.wait()
+        await self._clock.sleep_wall(PATIENCE_S)
 
     async def _assigned(self, partitions: frozenset[TopicPartition]) -> None:
         """Take over every cluster whose partition of every input topic is ours, and go on where its log says."""

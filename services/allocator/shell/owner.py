@@ -5,6 +5,7 @@ from __future__ import annotations
 from schemas.catalog import Catalog
 from schemas.decisions import Covered, DecisionInput
 from schemas.messages import message
+from schemas.placements import Assignment
 from schemas.records import Message, Now
 from services.allocator.core.advance import advance
 from services.allocator.core.decide import Decided, Settings, claim, decide
@@ -47,6 +48,7 @@ class ClusterOwner:
         self._client_id = client_id
         self._slot = SLOTS[0]
         self._since_snapshot = 0
+        self._shown: dict[str, list[Assignment]] = {}
         self.decide_s = 0.0
         self.partition = catalog.partition_of(cluster)
         self.producer = producer
@@ -120,10 +122,12 @@ class ClusterOwner:
 
     def _projected(self, changes: Changes) -> list[Message]:
         identity = f"{self._cluster}/{self.state.sequence}"
-        messages = [
-            self._message(placed, placed.node, f"{identity}/{placed.node}")
-            for placed in placements(self.state, list(changes.nodes))
-        ]
+        messages = []
+        for placed in placements(self.state, list(changes.nodes)):
+            # A report that a job started changes its status, not what its node shall do: executors needn't hear of it.
+            if self._shown.get(placed.node) != placed.assignments:
+                self._shown[placed.node] = placed.assignments
+                messages.append(self._message(placed, placed.node, f"{identity}/{placed.node}"))
         for status in statuses(self.state, changes):
             owner = (
                 self.state.jobs.get(status.job_id)
@@ -144,6 +148,7 @@ class ClusterOwner:
 
     async def _reemit(self, changes: Changes) -> None:
         """Everything an earlier owner may not have projected: all nodes, all live jobs, all that ended since the snapshot."""
+        self._shown.clear()
         changes.nodes.update(dict.fromkeys(self.state.nodes))
         changes.jobs.update(dict.fromkeys(self.state.jobs))
         changes.jobs.update(dict.fromkeys(self.state.apps))
