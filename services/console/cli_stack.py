@@ -11,8 +11,9 @@ import typer
 from services.console.errors import ConsoleError, UsageError
 from services.console.flags import AsJson
 from services.console.session import Session
+from services.replay.extract import DAYS
 
-DAY_SEED = 1
+DAY_SEED = 2
 
 
 class Driver(Enum):
@@ -98,10 +99,10 @@ def simulate(
     ctx: typer.Context,
     seed: Annotated[int, typer.Option(help="Picks the day and everything drawn in it.")] = DAY_SEED,
     seeds: Annotated[int, typer.Option(min=1, max=100, help="Days with seeds from --seed on: mean and worst.")] = 1,
-    hours: Annotated[float, typer.Option(min=0.25, max=168.0, help="Length of the day.")] = 24.0,
-    gpus: Annotated[int, typer.Option(min=8, max=4096, help="Size of the pool, nodes of 8.")] = 64,
+    hours: Annotated[float, typer.Option(min=0.25, max=24.0, help="Length of the day.")] = 24.0,
+    gpus: Annotated[int, typer.Option(min=16, max=4096, help="Size of the pool, nodes of 8.")] = 64,
     trace: Annotated[
-        Path | None, typer.Option(help="A trace of your own (CSV, docs/workload.md).", show_default=False)
+        Path | None, typer.Option(help="A bundled day (2017-11-20) or a CSV of your own (docs/workload.md).", show_default=False)
     ] = None,
     workers: Annotated[int, typer.Option(min=0, max=256, help="Days at a time; 0: one per core.")] = 0,
     json_file: Annotated[
@@ -118,8 +119,8 @@ def simulate(
     from services.console import day_view
 
     session: Session = ctx.obj
-    if trace is not None and not trace.is_file():
-        raise UsageError(f"{trace} is no file.")
+    if trace is not None and not trace.is_file() and str(trace) not in DAYS:
+        raise UsageError(f"{trace} is no file and no bundled day; there are {', '.join(DAYS)}.")
     document = day_view.simulate(
         session, seed=seed, seeds=seeds, hours=hours, gpus=gpus, trace=trace, workers=workers, quiet=as_json
     )
@@ -187,11 +188,11 @@ def serve_stack(
 def demo(
     ctx: typer.Context,
     speed: Annotated[float, typer.Option(min=1.0, max=20_000.0, help="Domain seconds per second.")] = 720.0,
-    hours: Annotated[float, typer.Option(min=0.25, max=168.0, help="Length of the day.")] = 24.0,
+    hours: Annotated[float, typer.Option(min=0.25, max=24.0, help="Length of the day.")] = 24.0,
     seed: Annotated[int, typer.Option(help="Picks the day and everything drawn in it.")] = DAY_SEED,
-    gpus: Annotated[int, typer.Option(min=8, max=4096, help="Size of the pool, nodes of 8.")] = 64,
+    gpus: Annotated[int, typer.Option(min=16, max=4096, help="Size of the pool, nodes of 8.")] = 64,
     trace: Annotated[
-        Path | None, typer.Option(help="A trace of your own (CSV, docs/workload.md).", show_default=False)
+        Path | None, typer.Option(help="A bundled day (2017-11-20) or a CSV of your own (docs/workload.md).", show_default=False)
     ] = None,
     keep: Annotated[bool, typer.Option("--keep", help="Keep the run folder: logs, spans, topics.")] = False,
     no_ui: Annotated[bool, typer.Option("--no-ui", help="Logs only, no live view.")] = False,
@@ -210,8 +211,8 @@ def demo(
     from services.replay.simulate import DayOptions
 
     session: Session = ctx.obj
-    if trace is not None and not trace.is_file():
-        raise UsageError(f"{trace} is no file.")
+    if trace is not None and not trace.is_file() and str(trace) not in DAYS:
+        raise UsageError(f"{trace} is no file and no bundled day; there are {', '.join(DAYS)}.")
     options = DemoOptions(
         day=DayOptions(seed=seed, hours=hours, gpus=gpus, trace=trace),
         speed=speed,

@@ -39,7 +39,8 @@ def day_table(outcomes: Mapping[str, Outcome]) -> Table:
     for label, show in _MEASURES:
         table.add_row(label, *(show(outcomes[policy]) for policy in POLICIES))
     table.add_section()
-    table.add_row("[dim]waiting, by requested GPUs[/]", *["[dim]P50   P90   P99[/]"] * len(POLICIES))
+    heads = [Text("P50   P90   P99", style="dim") for _ in POLICIES]
+    table.add_row(Text("waiting, by requested GPUs", style="dim"), *heads)
     for name in SIZE_CLASSES:
         waits = [outcomes[policy].wait_s[name] for policy in POLICIES]
         jobs = waits[0].jobs
