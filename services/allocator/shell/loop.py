@@ -156,7 +156,13 @@ class Allocator:
         self._owned[cluster] = owner
 
     async def _seek(self, partitions: frozenset[TopicPartition]) -> None:
-        """Each input to the lowest position any owned cluster of its partition still needs, else to the log's beginning."""
+        """Each input to the lowest position any owned cluster of its partition still needs.
+
+        Partitions of nobody here are paused: Kafka's client names every partition in every fetch.
+        """
+        used = {owner.partition for owner in self._owned.values()}
+        self.consumer.pause([partition for partition in partitions if partition[1] not in used])
+        self.consumer.resume([partition for partition in partitions if partition[1] in used])
         begins = await self.consumer.beginning_offsets(sorted(partitions))
         for topic, number in sorted(partitions):
             needed = [
