@@ -81,21 +81,36 @@ def refusal(state: NodeState, placed: NodePlaced) -> Refusal | None:
 
 
 def due(state: NodeState, placed: NodePlaced) -> list[Action]:
-    """What to do now for `placed`, the newest accepted placement: stops first, then growth into what is free."""
+    """What to do now for `placed`, the newest accepted placement: stops first, then applications, then starts on what is free.
+
+    What an application gives up in this placement is free for everybody else in it, whatever their order.
+    """
     wanted = {run_key(assignment.job_id, assignment.attempt): assignment for assignment in placed.assignments}
-    actions: list[Action] = list(_stops(state, wanted))
     holders = _holders(state)
+    _give_up(state, wanted, holders)
+    changes: list[Action] = []
+    starts: list[Action] = []
     for key, assignment in wanted.items():
         run = state.runs.get(key)
         if assignment.desired is not Desired.RUN or state.state_of(key) is State.STOPPED:
             continue
         if run is None or run.state is State.WAITING:
             if _startable(state, assignment, holders):
-                actions.append(Start(assignment))
+                starts.append(Start(assignment))
                 holders.update(dict.fromkeys(assignment.gpus, key))
         elif run.state is State.RUNNING:
-            actions.extend(_changes(run, assignment, holders))
-    return actions
+            changes.extend(_changes(run, assignment, holders))
+    return [*_stops(state, wanted), *changes, *starts]
+
+
+def _give_up(state: NodeState, wanted: dict[RunKey, Assignment], holders: dict[int, RunKey]) -> None:
+    """Take from `holders` what running applications hold and shall not hold any more."""
+    for key, assignment in wanted.items():
+        run = state.runs.get(key)
+        if assignment.application and assignment.desired is Desired.RUN and run and run.state is State.RUNNING:
+            for gpu in run.gpus:
+                if gpu not in assignment.gpus:
+                    holders.pop(gpu, None)
 
 
 def stop_of(run: LocalRun, cause: StopCause) -> Stop:

@@ -56,6 +56,16 @@ def changed(run, **fields):
         ([APP], [changed(APP, gpus=[1, 0])], [Rescale("app/1", (1, 0))]),
         ([A], [changed(A, gpus=[0, 1, 2])], []),
         ([APP, assignment("b", 2)], [changed(APP, gpus=[0, 2, 3]), assignment("b", 2)], [Rescale("app/1", (0, 3))]),
+        (  # what one gives up another gets at once, whoever is listed first
+            [assignment("app", 3, 6, application=True)],
+            [assignment("b", 3), assignment("app", 6, application=True)],
+            [Rescale("app/1", (6,)), Start(assignment("b", 3))],
+        ),
+        (
+            [assignment("app", 0, application=True), assignment("other", 1, 2, application=True)],
+            [assignment("app", 0, 1, application=True), assignment("other", 2, application=True)],
+            [Rescale("app/1", (0, 1)), Rescale("other/1", (2,))],
+        ),
         (
             [A],
             [assignment("a", 4, attempt=2)],
