@@ -133,8 +133,9 @@ class Watch:
                 noticed = trouble.trouble
                 self._console.print(noticed or "the stack is whole again; the clock goes on", highlight=False)
             share = (clock.now_ms() - self._day.start_ms) / length_ms
-            if int(share * LINES) > told:
-                told = int(share * LINES)
+            reached = min(int(share * LINES), LINES)
+            if reached > told:
+                told = reached
                 self._console.print(self._line(collector, min(clock.now_ms(), self._day.end_ms)), highlight=False)
             await asyncio.sleep(FRAME_S)
 
