@@ -41,7 +41,7 @@ from services.telemetry.shell.agent import Agent, AgentSettings
 from services.telemetry.shell.simulated import SimulatedSource
 
 SEED_DEFAULT = 2
-"""2017-11-10: of the first ten days the one with the median gain over priority backfill, neither the best nor the worst."""
+"""2017-11-10: by its gain over priority backfill neither among the best three nor among the worst three of seeds 1 to 10."""
 SPEED = 720.0
 """Domain seconds per virtual wall second, as in the demo: a day in two minutes."""
 LEAD_S = 2.0
