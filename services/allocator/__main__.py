@@ -47,7 +47,7 @@ def main() -> int:
             )
             running = asyncio.create_task(allocator.run(stop))
             while not running.done():
-                around.not_ready = None if allocator.owned else "waiting for clusters"
+                around.not_ready = None if allocator.joined else "joining its group"
                 await asyncio.wait([running], timeout=READY_POLL_S)
             await running
 

@@ -48,6 +48,7 @@ class Allocator:
         self._observe = observe
         self._owned: dict[str, ClusterOwner] = {}
         self._lock = asyncio.Lock()
+        self._joined = False
         self._producer: Producer | None = None
         self.consumer = bus.group_consumer(
             self._client_id,
@@ -64,9 +65,15 @@ class Allocator:
         """Clusters this process decides for."""
         return self._owned
 
+    @property
+    def joined(self) -> bool:
+        """Whether the group has told this process what is its own; that may be nothing, while others own all there is."""
+        return self._joined
+
     async def run(self, stop: asyncio.Event) -> None:
         """Consume and decide until `stop` is set. BusError ends the process: its successor starts from the log."""
         await self.consumer.start()
+        self._joined = True
         reading = asyncio.ensure_future(self._inbox.read())
         asked = asyncio.ensure_future(stop.wait())
         try:
