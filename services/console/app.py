@@ -8,11 +8,11 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from services.console import cli_grid, cli_jobs, cli_log, cli_stack, plan_command
+from services.console import cli_forecast, cli_grid, cli_jobs, cli_log, cli_stack, plan_command
 from services.console.errors import ConsoleError
 from services.console.session import Session
 
-JOBS, GRID, LOG, STACK = "Jobs", "Grid and nodes", "Log and traces", "Stack"
+JOBS, GRID, FORECAST, LOG, STACK = "Jobs", "Grid and nodes", "Forecasts", "Log and traces", "Stack"
 
 
 class GpugridGroup(TyperGroup):
@@ -51,6 +51,7 @@ def build_app() -> typer.Typer:
     add("plan", plan_command.plan, GRID)
     add("drain", cli_grid.drain, GRID)
     add("undrain", cli_grid.undrain, GRID)
+    app.add_typer(cli_forecast.build_forecast(), name="forecast", rich_help_panel=FORECAST)
     add("trace", cli_log.trace, LOG)
     add("decisions", cli_log.decisions, LOG)
     add("replay-decision", cli_log.replay_decision, LOG)

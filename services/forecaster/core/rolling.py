@@ -7,7 +7,9 @@ Refuses: models (an argument), files. Read next: `history.py`, `features.py`; `s
 from __future__ import annotations
 
 from bisect import insort
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from enum import IntEnum
 from math import log
 
 import numpy as np
@@ -19,25 +21,45 @@ from services.forecaster.core.prior import unknown_hazard
 
 Array = NDArray[np.float64]
 
+TELL_EVERY = 3_000
+"""Moments between two words about progress: a few times a second."""
+UNKNOWN_LOG_S = (log(1_200.0), log(20_000.0))
+"""P50 and P90 of the simple rules before anything has ended."""
 CENSORED_SHARES = (1 / 6, 1 / 2, 5 / 6)
 """A run still going on is trained on three times with a third of the weight: at these points of what may still come."""
 
 
 @dataclass(frozen=True, slots=True)
 class PastRuns:
-    """Runs ordered by submit. `ended` False: `duration_s` is how long it had run when the record was cut."""
+    """Runs ordered by submit. `ended` False: `duration_s` is how long it had run when the record was cut.
+
+    `wait_s`: between submit and start, and `what` was run, where the record tells; `limit_s`: the user's own, only a cap.
+    """
 
     submit_s: NDArray[np.int64]
     duration_s: Array
     ended: NDArray[np.bool_]
     gpus: NDArray[np.int64]
     team: tuple[str, ...]
+    wait_s: Array | None = None
+    what: tuple[str, ...] | None = None
+    limit_s: Array | None = None
 
     def __len__(self) -> int:
         return len(self.submit_s)
 
     def subject(self, row: int) -> Subject:
-        return Subject(team=self.team[row], gpus=int(self.gpus[row]))
+        team, gpus = self.team[row], int(self.gpus[row])
+        if self.what is None:
+            return Subject(team=team, gpus=gpus)
+        return Subject(team=team, gpus=gpus, kind="run", user=team, what=self.what[row])
+
+    def start_s(self) -> Array:
+        submit_s = self.submit_s.astype(np.float64)
+        return submit_s if self.wait_s is None else submit_s + self.wait_s
+
+    def end_s(self) -> Array:
+        return self.start_s() + self.duration_s
 
     def log_s(self) -> Array:
         return np.log(np.maximum(self.duration_s, 1.0))
@@ -56,23 +78,32 @@ class Replayed:
         return self.rows[:, GIVEN + column]
 
 
-def replay(runs: PastRuns, cuts_s: tuple[int, ...] = ()) -> Replayed:
-    """Replay all runs; at each of the ordered `cuts_s` note what was running and how long it might still last."""
+def replay(
+    runs: PastRuns, cuts_s: tuple[int, ...] = (), tell: Callable[[float], None] = lambda share: None
+) -> Replayed:
+    """Replay all runs; at each of the ordered `cuts_s` note what was running and how long it might still last.
+
+    `tell` hears now and then which share is done.
+    """
     history = DurationHistory()
     prior = unknown_hazard()
     rows = np.full((len(runs), len(NAMES)), np.nan)
     result = Replayed(rows, history)
     going: dict[int, int] = {}
     waiting_cuts = list(reversed(cuts_s))
-    for time_s, is_submit, row in _in_order(runs):
+    moments = in_order(runs)
+    for number, (time_s, moment, row) in enumerate(moments):
+        if number % TELL_EVERY == 0:
+            tell(number / len(moments))
         while waiting_cuts and waiting_cuts[-1] <= time_s:
             cut_s = waiting_cuts.pop()
             result.running_at[cut_s] = _running(runs, history, going, prior, cut_s)
         now_ms = int(time_s) * 1000
-        if is_submit:
-            subject = runs.subject(row)
+        subject = runs.subject(row)
+        if moment is Moment.SUBMIT:
             view = history.view(subject, now_ms, prior)
             rows[row] = feature_row(unknown_features(subject.gpus), view, now_ms)
+        elif moment is Moment.START:
             going[row] = history.start(subject, now_ms)
         else:
             history.finish(going.pop(row), float(runs.duration_s[row]), observed=bool(runs.ended[row]))
@@ -83,7 +114,7 @@ def replay(runs: PastRuns, cuts_s: tuple[int, ...] = ()) -> Replayed:
 
 def training_rows(runs: PastRuns, replayed: Replayed, cut_s: int, column: int) -> tuple[Array, Array, Array]:
     """(features, log seconds above history's quantile, weights) of what was known at a cut of the replay."""
-    known = (runs.submit_s + runs.duration_s <= cut_s) & runs.ended
+    known = (runs.end_s() <= cut_s) & runs.ended
     done = np.flatnonzero(known)
     running, guesses = replayed.running_at[cut_s]
     rows = np.concatenate([done] + [running] * len(CENSORED_SHARES))
@@ -92,20 +123,34 @@ def training_rows(runs: PastRuns, replayed: Replayed, cut_s: int, column: int) -
     return replayed.rows[rows], targets - replayed.base(column)[rows], weights
 
 
-def _in_order(runs: PastRuns) -> list[tuple[float, bool, int]]:
-    """Ends before submits of the same second: what had ended was known."""
-    ends = [(float(runs.submit_s[row] + runs.duration_s[row]), False, row) for row in range(len(runs))]
-    submits = [(float(runs.submit_s[row]), True, row) for row in range(len(runs))]
-    return sorted(ends + submits)
+class Moment(IntEnum):
+    """What happens to a run; of one second, ends come first: what had ended was known."""
+
+    END = 0
+    SUBMIT = 1
+    START = 2
+
+
+def in_order(runs: PastRuns) -> list[tuple[float, Moment, int]]:
+    """All moments of all runs in time order; a run that starts at once starts before the next is submitted."""
+    start_s, end_s = runs.start_s(), runs.end_s()
+    moments: list[tuple[float, bool, int, Moment]] = []
+    for row in range(len(runs)):
+        moments.append((float(end_s[row]), False, row, Moment.END))
+        moments.append((float(runs.submit_s[row]), True, row, Moment.SUBMIT))
+        moments.append((float(start_s[row]), True, row, Moment.START))
+    moments.sort()
+    return [(time_s, moment, row) for time_s, _, row, moment in moments]
 
 
 def _running(
     runs: PastRuns, history: DurationHistory, going: dict[int, int], prior: Array, cut_s: int
 ) -> tuple[NDArray[np.int64], Array]:
     rows = np.array(sorted(going), np.int64)
+    start_s = runs.start_s()
     guesses = np.zeros((len(rows), len(CENSORED_SHARES)))
     for place, row in enumerate(rows):
-        elapsed_s = float(cut_s - runs.submit_s[row])
+        elapsed_s = float(cut_s - start_s[row])
         view = history.view(runs.subject(int(row)), cut_s * 1000, prior, skipped=going[int(row)])
         for column, share in enumerate(CENSORED_SHARES):
             guesses[place, column] = max(view.log_quantile(share, survived_s=elapsed_s), log(max(elapsed_s, 1.0)))
@@ -137,24 +182,25 @@ def _pinball(share: float, miss: Array) -> float:
 
 def keyed_history(runs: PastRuns, *, runs_of_key_min: int = 5) -> tuple[Array, Array]:
     """The rule to beat: P50 and P90 of all ended runs of the same team and size, of all runs below `runs_of_key_min`."""
-    by_key: dict[tuple[str, int], list[float]] = {}
+    by_key: dict[Subject, list[float]] = {}
     everything: list[float] = []
     log_s = runs.log_s()
     p50, p90 = np.zeros(len(runs)), np.zeros(len(runs))
-    for _, is_submit, row in _in_order(runs):
-        key = (runs.team[row], int(runs.gpus[row]))
-        if not is_submit:
-            if runs.ended[row]:
-                insort(by_key.setdefault(key, []), float(log_s[row]))
-                insort(everything, float(log_s[row]))
+    for _, moment, row in in_order(runs):
+        key = runs.subject(row)
+        if moment is Moment.END and runs.ended[row]:
+            insort(by_key.setdefault(key, []), float(log_s[row]))
+            insort(everything, float(log_s[row]))
+        if moment is not Moment.SUBMIT:
             continue
         own = by_key.get(key, [])
         sample = own if len(own) >= runs_of_key_min else everything
-        p50[row], p90[row] = (_at(sample, 0.5), _at(sample, 0.9)) if sample else (log(1_200.0), log(20_000.0))
+        p50[row], p90[row] = (quantile_of(sample, 0.5), quantile_of(sample, 0.9)) if sample else UNKNOWN_LOG_S
     return p50, p90
 
 
-def _at(ordered: list[float], share: float) -> float:
+def quantile_of(ordered: list[float], share: float) -> float:
+    """Of a sorted list that is not empty, between its neighbours."""
     place = share * (len(ordered) - 1)
     low = int(place)
     high = min(low + 1, len(ordered) - 1)
