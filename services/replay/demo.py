@@ -70,6 +70,8 @@ class DemoReport(msgspec.Struct, frozen=True, kw_only=True):
     latency_ms: dict[str, Hop]
     decisions: int
     decisions_rejected: int
+    decisions_verified: int
+    violations: list[str]
     dead_letters: int
     took_s: float
 
@@ -196,6 +198,8 @@ def _report(day: Day, options: DemoOptions, observation: Observation, took_s: fl
         latency_ms=latencies(observation.marks.values()),
         decisions=observation.decisions,
         decisions_rejected=observation.rejected,
+        decisions_verified=observation.verified,
+        violations=observation.violations,
         dead_letters=observation.dead_letters,
         took_s=took_s,
     )
@@ -213,4 +217,7 @@ def _show(report: DemoReport, console: Console) -> None:
     console.print(latency_table(report.latency_ms))
     console.print(gains_line(report.outcomes))
     letters = f", {report.dead_letters} dead letters" if report.dead_letters else ""
-    console.print(f"{report.decisions} decisions{letters}, {report.took_s:.0f} s in all.", style="dim", highlight=False)
+    for sentence in report.violations:
+        console.print(f"[bold red]violation:[/] {sentence}", highlight=False)
+    checked = f"{report.decisions_verified} decisions, each checked again: {len(report.violations)} violations"
+    console.print(f"{checked}{letters}; {report.took_s:.0f} s in all.", style="dim", highlight=False)

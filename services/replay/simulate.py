@@ -79,6 +79,7 @@ class Simulated:
     hops: dict[str, Hop]
     decisions: int
     rejected: int
+    violations: list[str]
     dead_letters: int
     digest: str
     took_s: float
@@ -104,6 +105,7 @@ def simulate_day(day: Day, parts: Parts | None = None, *, speed: float = SPEED) 
         hops=latencies(observation.marks.values()),
         decisions=observation.decisions,
         rejected=observation.rejected,
+        violations=observation.violations,
         dead_letters=observation.dead_letters,
         digest=digest,
         took_s=time.perf_counter() - begun_s,

@@ -66,6 +66,7 @@ def test_a_short_day_ends_with_a_report(tmp_path: Path) -> None:
     assert ours["completed"] > 0
     assert ours["gpus_max"] <= 32
     assert (report["decisions_rejected"], report["dead_letters"]) == (0, 0)
+    assert (report["decisions_verified"], report["violations"]) == (report["decisions"], [])
     assert report["latency_ms"]["submit → decided"]["jobs"] == ours["jobs"]
     assert "waiting, by" in (tmp_path / "output").read_text()
     assert not (tmp_path / "run").exists()

@@ -69,7 +69,8 @@ class Block:
 
 @dataclass(slots=True)
 class Observation:
-    """Everything seen so far of one day. `decisions`: accepted ones; `rejected`: records the log's rule refuses.
+    """Everything seen so far of one day. `decisions`: accepted ones; `rejected`: records the log's rule refuses;
+    `verified`, `violations`: what an audit of the whole log found, once it was made.
     `forecast_apps`: applications with a demand forecast, and when the newest was made."""
 
     day: Day
@@ -83,6 +84,8 @@ class Observation:
     waits: dict[str, Waits] = field(default_factory=dict)
     statuses: dict[str, JobStatusChanged] = field(default_factory=dict)
     decisions: int = 0
+    verified: int = 0
+    violations: list[str] = field(default_factory=list)
     rejected: int = 0
     dead_letters: int = 0
     unreadable: int = 0

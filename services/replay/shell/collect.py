@@ -10,6 +10,9 @@ import asyncio
 from collections.abc import Callable
 
 from schemas.records import Record
+from services.allocator.core.audit import Audit
+from services.allocator.core.config import Policy
+from services.allocator.shell.log import DECISIONS, decision_of
 from services.replay.core.day import Day
 from services.replay.core.observation import TOPICS, Observation
 from services.runtime.bus.port import Bus, BusError
@@ -71,13 +74,21 @@ class Collector:
 
 
 async def observed(bus: Bus, day: Day) -> Observation:
-    """Everything on the bus up to now, folded once."""
+    """Everything on the bus up to now, folded once, with every accepted decision checked again."""
     observation = Observation(day)
+    audit = Audit(day.cluster, Policy())
+
+    def fold(record: Record) -> None:
+        observation.fold(record)
+        if record.topic == DECISIONS and (decision := decision_of(record)) is not None:
+            audit.follow(decision)
+
     counts = [(topic, await bus.partition_count(topic)) for topic in TOPICS]
     reader = bus.reader(CLIENT_ID, [(topic, partition) for topic, count in counts for partition in range(count)])
     await reader.start()
     try:
-        await read_to_end(reader, observation.fold)
+        await read_to_end(reader, fold)
     finally:
         await reader.stop()
+    observation.verified, observation.violations = audit.verified, audit.violations
     return observation

@@ -35,7 +35,7 @@ def test_every_job_has_a_fate(day: Day, simulated: Simulated) -> None:
     assert result.jobs == len(day.jobs) == result.completed + result.timed_out + result.running + result.waiting
     assert result.completed > 0
     assert simulated.decisions > 0
-    assert (simulated.rejected, simulated.dead_letters) == (0, 0)
+    assert (simulated.rejected, simulated.dead_letters, simulated.violations) == (0, 0, [])
     known = simulated.observation.statuses.keys() | {job.job_id for job in day.jobs if job.arrival_ms >= day.end_ms}
     assert {job.job_id for job in day.jobs} <= known
 
