@@ -102,7 +102,8 @@ def simulate(
     hours: Annotated[float, typer.Option(min=0.25, max=24.0, help="Length of the day.")] = 24.0,
     gpus: Annotated[int, typer.Option(min=16, max=4096, help="Size of the pool, nodes of 8.")] = 64,
     trace: Annotated[
-        Path | None, typer.Option(help="A bundled day (2017-11-20) or a CSV of your own (docs/workload.md).", show_default=False)
+        Path | None,
+        typer.Option(help="A bundled day (2017-11-20) or a CSV of your own (docs/workload.md).", show_default=False),
     ] = None,
     workers: Annotated[int, typer.Option(min=0, max=256, help="Days at a time; 0: one per core.")] = 0,
     json_file: Annotated[
@@ -192,7 +193,8 @@ def demo(
     seed: Annotated[int, typer.Option(help="Picks the day and everything drawn in it.")] = DAY_SEED,
     gpus: Annotated[int, typer.Option(min=16, max=4096, help="Size of the pool, nodes of 8.")] = 64,
     trace: Annotated[
-        Path | None, typer.Option(help="A bundled day (2017-11-20) or a CSV of your own (docs/workload.md).", show_default=False)
+        Path | None,
+        typer.Option(help="A bundled day (2017-11-20) or a CSV of your own (docs/workload.md).", show_default=False),
     ] = None,
     keep: Annotated[bool, typer.Option("--keep", help="Keep the run folder: logs, spans, topics.")] = False,
     no_ui: Annotated[bool, typer.Option("--no-ui", help="Logs only, no live view.")] = False,
