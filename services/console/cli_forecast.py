@@ -120,6 +120,9 @@ def evaluate(
     limit: Annotated[int | None, typer.Option(min=1, help="Jobs: read only so many rows.", show_default=False)] = None,
     target: Annotated[Target, typer.Option(help="Philly: span_s, or run_s where it is known.")] = Target.SPAN,
     retrain_days: Annotated[int, typer.Option(min=1, max=365, help="Jobs: days between two trainings.")] = 1,
+    trust: Annotated[
+        float, typer.Option(min=0.0, max=1.0, help="Jobs: share of the model's correction that counts.")
+    ] = 0.5,
     warm_up_days: Annotated[
         int | None,
         typer.Option(min=1, max=365, help="Rates: days before the first forecast; 6, or 1 with --history."),
@@ -150,7 +153,7 @@ def evaluate(
                 tell("reading", 0.0)
                 jobs = trace_files.read_jobs(trace, layout.value, attempts=attempts, limit=limit)
                 before = None if history is None else trace_files.read_jobs(history, layout.value, attempts=attempts)
-                choices = evaluation.DurationChoices(from_row=from_row, retrain_days=retrain_days)
+                choices = evaluation.DurationChoices(from_row, retrain_days, trust)
                 durations = evaluation.evaluate_durations(jobs, before, choices, tell)
     except TraceError as error:
         raise UsageError(str(error)) from None

@@ -2,11 +2,11 @@
 
 Five simple rules answer: the median of the same time on the last days, the same time yesterday, both of these corrected by how
 the last hours ran (the correction fades with distance), and the last level. Each is tried on the past as if it were still to
-come; P50 is their mean weighted by how well they did at each distance. P90 adds what other days had above their median at that
-time, and what the trials would have needed, but is never above the highest load of the last ten days. So a daily service
-follows its days, a bursty one its level, and nobody has to say which it is. On a day or less of data: the last level with
-wide quantiles. Windows that never came are gaps, not zeros. Owns a ring of observed GPUs per step; refuses: any trained
-model, any clock. Never negative, NaN, infinite or above what the cluster has.
+come; P50 is their mean weighted by how well they did at each distance, the median of the days favoured. P90 adds what other
+days had above their median at that time, and what the trials would have needed, but is never above the highest load of the last
+ten days. So a daily service follows its days, a bursty one its level, and nobody has to say which it is. On a day or less of
+data: the last level with wide quantiles. Windows that never came are gaps, not zeros. Owns a ring of observed GPUs per step;
+refuses: any trained model, any clock. Never negative, NaN, infinite or above what the cluster has.
 """
 
 from __future__ import annotations
@@ -23,17 +23,19 @@ Steps = NDArray[np.int64]
 
 DAY_S = 86_400
 DAYS_KEPT = 10
-"""Ring length: trials three days back look five days further back, plus today and one to spare."""
+"""Ring length: trials two days back look five days further back, and P90 is capped by the highest load in it."""
 DAYS_USED = 5
 """Days whose same time is looked at: their median beats a plain model on most daily clients."""
-TRIAL_DAYS = 3
-"""Past days the rules are tried on."""
-TRIAL_WEIGHTS = (1.0, 1.0, 0.7, 0.5)
-"""Of the newest trial whose outcome is known, then of those one, two and three days ago."""
+TRIAL_DAYS = 2
+"""Past days the rules are tried on; with more of them a change of habits was noticed too late."""
+TRIAL_WEIGHTS = (1.0, 1.0, 0.7)
+"""Of the newest trial whose outcome is known, then of those one and two days ago."""
 DISTANCES_S = (0, 7_200, 21_600, 43_200, DAY_S)
 """Rules are weighed separately for the next 2, 6, 12 and 24 hours: the level helps near, the days far."""
-SHARPNESS = 4.0
-"""A rule with half the error gets eight times the weight."""
+SHARPNESS = 2.0
+"""A rule with half the error gets four times the weight: few trials don't prove more than that."""
+MEDIAN_FAVOUR = 3.0
+"""The median of five days weighs this much more than its record: it is the steadiest, and two or three trials are mostly luck."""
 LEVEL_WINDOW_S = 5_400
 """The last hour and a half says where today stands against other days."""
 LEVEL_HALF_LIFE_S = 7_200
@@ -44,13 +46,15 @@ COLD_FACTOR = 2.0
 """Without a day of history P90 is this much above the last level: real-time traffic peaks at two to three times its mean."""
 FLOOR_GPUS = 0.05
 """Added on both sides of ratios, so that an idle night doesn't make them explode."""
-TRIAL_SHARE = 0.3
+TRIAL_SHARE = 0.6
 """P90 rests on what other days had at that time, and for this share on what the trials would have needed: either alone did worse."""
+MEDIAN_RULE = 0
+"""Place of the median of the days among the rules."""
 NEIGHBOUR_STEPS = 2
 HORIZON_S = DAY_S
 P90 = 0.9
-TRIAL_P90 = 0.92
-"""The mixture has seen the trials its spread is measured on, so a little more than 90 % of them has to be covered."""
+TRIAL_P90 = 0.94
+"""The mixture has seen the trials its spread is measured on, so more than 90 % of them has to be covered."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,11 +170,10 @@ class DemandHistory:
             trials = [self._trial(first, first - far, far), *days]
             weights = self._weights([(said[:, part], came[part]) for said, came in trials])
             p50[part] = _mixture(weights, rules[:, part])
-            excess = [_excess(came[part], _mixture(weights, said[:, part])) for said, came in trials]
-            needed = np.concatenate(excess)
+            needed = np.concatenate([came[part] - _mixture(weights, said[:, part]) for said, came in trials])
             needed = needed[~np.isnan(needed)]
-            wide = max(0.0, float(np.quantile(needed, TRIAL_P90))) if len(needed) else COLD_FACTOR - 1.0
-            spread[part] = wide * _scale(p50[part])
+            wide = max(0.0, float(np.quantile(needed, TRIAL_P90))) if len(needed) else None
+            spread[part] = (COLD_FACTOR - 1.0) * p50[part] if wide is None else wide
         return p50, spread
 
     def _trial(self, first: int, origin: int, steps: int) -> tuple[Series, Series]:
@@ -179,16 +182,18 @@ class DemandHistory:
         return said, self._before(np.arange(origin, origin + said.shape[1]), first)
 
     def _weights(self, trials: list[tuple[Series, Series]]) -> Series:
-        """Of the rules, from their mean absolute error in trials; equal if nothing could be tried."""
+        """Of the rules, from their mean absolute error in trials, and the favour of the median."""
         error, count = np.zeros(len(trials[0][0])), np.zeros(len(trials[0][0]))
         for weight, (said, came) in zip(TRIAL_WEIGHTS, trials, strict=True):
             miss = np.abs(said - came)
             error += weight * np.nansum(miss, axis=1)
             count += weight * (~np.isnan(miss)).sum(axis=1)
+        favour = np.ones(len(count))
+        favour[MEDIAN_RULE] = MEDIAN_FAVOUR
         if not count.all():
-            return np.where(count > 0, 1.0, 1e-3)
+            return favour * np.where(count > 0, 1.0, 1e-3)
         mean = error / count
-        return (mean + 1e-6 + 0.01 * mean.max()) ** -SHARPNESS
+        return favour * (mean + 1e-6 + 0.01 * mean.max()) ** -SHARPNESS
 
     def _add(self, index: int, gpus: float, weight: float) -> None:
         place = index % self._size
@@ -225,15 +230,6 @@ def _level(actual: Series, expected: Series) -> float:
     floor = FLOOR_GPUS + 0.1 * float(expected[usable].mean())
     ratio = (float(actual[usable].mean()) + floor) / (float(expected[usable].mean()) + floor)
     return min(max(ratio, 1.0 / LEVEL_MAX), LEVEL_MAX)
-
-
-def _scale(p50: Series) -> Series:
-    """What errors are measured in: half the step's own level, half the mean; busy hours err more, but not in proportion."""
-    return FLOOR_GPUS + 0.5 * p50 + 0.5 * float(p50.mean())
-
-
-def _excess(came: Series, p50: Series) -> Series:
-    return (came - p50) / _scale(np.nan_to_num(p50))
 
 
 def _mixture(weights: Series, rules: Series) -> Series:
