@@ -4,6 +4,7 @@ or checks a topic reads this list."""
 from __future__ import annotations
 
 from enum import Enum
+from functools import partial
 
 from msgspec import Struct
 
@@ -46,13 +47,22 @@ class Topic(Struct, frozen=True, kw_only=True):
         return config
 
 
-def _cluster(
-    name: str, key: str, days: int | None, writers: str, readers: str, carries: str, *, public: bool = False
+def _topic(
+    partitioning: Partitioning,
+    name: str,
+    key: str,
+    days: int | None,
+    writers: str,
+    readers: str,
+    carries: str,
+    *,
+    public: bool = False,
 ) -> Topic:
+    """One line of the table below: names separated by blanks, the first writer owns the topic."""
     return Topic(
         name=name,
         key=key,
-        partitioning=Partitioning.CLUSTER,
+        partitioning=partitioning,
         partitions=CLUSTER_PARTITIONS,
         retention_ms=None if days is None else days * DAY_MS,
         writers=tuple(writers.split()),
@@ -63,22 +73,8 @@ def _cluster(
     )
 
 
-def _keyed(
-    name: str, key: str, days: int | None, writers: str, readers: str, carries: str, *, public: bool = False
-) -> Topic:
-    return Topic(
-        name=name,
-        key=key,
-        partitioning=Partitioning.KEY,
-        partitions=CLUSTER_PARTITIONS,
-        retention_ms=None if days is None else days * DAY_MS,
-        writers=tuple(writers.split()),
-        readers=tuple(readers.split()),
-        owner=writers.split()[0],
-        carries=carries,
-        public=public,
-    )
-
+_cluster = partial(_topic, Partitioning.CLUSTER)
+_keyed = partial(_topic, Partitioning.KEY)
 
 TOPICS: tuple[Topic, ...] = (
     _keyed("job-events", "job id", 7, "upstream console", "intake", "submitted, changed, cancelled jobs; applications registered", public=True),
