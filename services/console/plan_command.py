@@ -25,13 +25,23 @@ if TYPE_CHECKING:
 
 FILE_BYTES_MAX = 256 * 1024 * 1024  # a scenario of 65,536 GPUs and 200,000 jobs stays below
 REPEAT_MAX = 10_000
+FULL_S_DEFAULT = 10.0  # beyond, most problems gain next to nothing
 SEARCH_S_PER_ROUND_MIN = 0.05  # a timed search checks the clock at most this often
+
+
+class Proof(msgspec.Struct, frozen=True, kw_only=True):
+    """What full mode proves: no legal plan's value exceeds `bound`; `gap` is the plan's relative distance to it."""
+
+    bound: float | None
+    gap: float | None
+    optimal: bool
 
 
 class Mode(StrEnum):
     """Who plans."""
 
     FAST = "fast"
+    FULL = "full"
     FIFO = "fifo"
     BACKFILL = "backfill"
 
@@ -40,7 +50,10 @@ def plan(
     ctx: typer.Context,
     file: Annotated[Path, typer.Argument(help="A scenario.v1 file.", metavar="FILE")],
     mode: Annotated[
-        Mode, typer.Option(help="fast: the allocator's heuristic; fifo, backfill: the baselines.")
+        Mode,
+        typer.Option(
+            help="fast: the allocator's heuristic; full: a solver improves it and proves a bound; fifo, backfill: baselines."
+        ),
     ] = Mode.FAST,
     iterations: Annotated[
         int | None,
@@ -48,7 +61,12 @@ def plan(
     ] = None,
     seconds: Annotated[
         float | None,
-        typer.Option(min=0.0, max=3600.0, help="Search for this long instead and keep the best.", show_default=False),
+        typer.Option(
+            min=0.0,
+            max=3600.0,
+            help="fast: search this long and keep the best; full: its limit (10).",
+            show_default=False,
+        ),
     ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Same file, budget and seed: same plan.")] = 0,
     repeat: Annotated[int, typer.Option(min=1, max=REPEAT_MAX, help="Measure the decision this many times.")] = 20,
@@ -62,6 +80,7 @@ def plan(
     \b
     gpugrid plan tests/data/scenarios/training_heavy.json
     gpugrid plan day.json --mode fifo --json
+    gpugrid plan day.json --mode full --seconds 10
     gpugrid plan day.json --seconds 5 --svg day.svg
     """
     from services.allocator.shell.warmup import use_kernel_cache
@@ -75,7 +94,10 @@ def plan(
         problem = problem_of(read_scenario(_read(file)))
     except ScenarioError as error:
         raise UsageError(f"{file}: {error}") from None
-    if seconds is not None and mode is Mode.FAST:
+    proof: Proof | None = None
+    if mode is Mode.FULL:
+        planned, decision_us, proof = _proven(problem, FULL_S_DEFAULT if seconds is None else seconds)
+    elif seconds is not None and mode is Mode.FAST:
         planned, decision_us = _search(problem, seconds, seed)
     else:
         planned, decision_us = _measured(problem, mode, iterations, seed, repeat)
@@ -85,9 +107,9 @@ def plan(
         _write(svg, picture(problem, [("FIFO", plan_fifo(problem)), (mode.value, planned)]))
     document = plan_document(problem, planned, round(decision_us, 1))
     if as_json:
-        session.json(msgspec.to_builtins(document))
+        session.json(msgspec.to_builtins(document) | (msgspec.to_builtins(proof) if proof else {}))
     else:
-        _show(session, problem, planned, document)
+        _show(session, problem, planned, document, proof)
 
 
 def _read(file: Path) -> bytes:
@@ -151,7 +173,28 @@ def _search(problem: Problem, seconds: float, seed: int) -> tuple[Plan, float]:
     return best, (time.perf_counter() - begin) * 1e6
 
 
-def _show(session: Session, problem: Problem, planned: Plan, document: Any) -> None:
+def _proven(problem: Problem, seconds: float) -> tuple[Plan, float, Proof]:
+    """Full mode's plan, the microseconds it took, and what is proven about it."""
+    from services.allocator.shell.cp_sat import Limit
+    from services.allocator.shell.solver import plan_full
+
+    begin = time.perf_counter()
+    full = plan_full(problem, Limit(seconds))
+    took_us = (time.perf_counter() - begin) * 1e6
+    bound = None if full.bound is None else round(full.bound / problem.value_one, 6)
+    gap = full.gap(problem)
+    return full.plan, took_us, Proof(bound=bound, gap=None if gap is None else round(gap, 9), optimal=full.optimal)
+
+
+def _proof_words(proof: Proof) -> str:
+    if proof.optimal:
+        return "proven best: no legal plan is worth more"
+    if proof.bound is None or proof.gap is None:
+        return "no bound was proven in this time"
+    return f"no legal plan is worth more than {proof.bound:.2f} (gap {proof.gap:.3%})"
+
+
+def _show(session: Session, problem: Problem, planned: Plan, document: Any, proof: Proof | None) -> None:
     """Grid, legend, numbers, and a line per waiting job."""
     from rich.table import Table
 
@@ -167,6 +210,8 @@ def _show(session: Session, problem: Problem, planned: Plan, document: Any) -> N
         f"{score.completed} of {problem.jobs + len(problem.running_ids)} jobs completed, "
         f"{score.unmet} unmet real-time GPU-steps, decided in {document.decision_us:.0f} µs"
     )
+    if proof is not None:
+        session.print(_proof_words(proof))
     waiting = [job for job in range(problem.jobs) if planned.reason[job] != Reason.NONE]
     if not waiting:
         return

@@ -76,3 +76,13 @@ def test_unreadable_files_get_one_sentence(tmp_path: Path) -> None:
     assert result.exit_code == 2
     assert "Can't read" in result.stderr
     assert run(FILE, "--svg", tmp_path / "no" / "folder.svg").exit_code == 1
+
+
+def test_full_mode_reports_its_bound_and_gap() -> None:
+    result = run(FILE, "--mode", "full", "--seconds", 1, "--json")
+    assert result.exit_code == 0, result.output
+    document = json.loads(result.stdout)
+    assert document["mode"] == "full"
+    assert document["bound"] >= document["score"]["value"] - 1e-6
+    assert document["gap"] == pytest.approx(1 - document["score"]["value"] / document["bound"], abs=1e-6)
+    assert "no legal plan is worth more" in run(FILE, "--mode", "full", "--seconds", 1).stdout
