@@ -55,7 +55,7 @@ def write_demand(report: DemandReport, rates: Rates, folder: Path) -> None:
 
 
 def _bars(title: str, rows: Sequence[tuple[str, Sequence[tuple[float, str]]]], most: float, mark: float | None) -> str:
-    parts, y = [_text(LEFT, 24, title, "start")], float(TOP)
+    parts, y = [_text(12, 24, title, "start")], float(TOP)
     for label, bars in rows:
         parts.append(_text(LEFT - 8, y + BAR * len(bars) / 2 + 4, label, "end"))
         for value, colour in bars:

@@ -13,5 +13,6 @@ Invariants:
 Reading order: `core/survival.py` (the arithmetic), `core/history.py` (keys and memory), `core/prior.py` (day one),
 `core/features.py`, `core/duration.py` (the combination), `core/calibration.py`; `core/demand.py`, `core/arrivals.py`;
 `core/ledger.py`, `core/cluster.py`, `core/handler.py` (events); `core/rolling.py` and `shell/training.py` (how the model came
-to be, `python -m services.forecaster.train`), `shell/model.py`, `shell/app.py`.
+to be, `python -m services.forecaster.train`), `shell/model.py`, `shell/app.py`; `core/duration_scores.py`,
+`core/demand_scores.py`, `shell/trace_files.py` and `shell/evaluation.py` (how good it is on any trace), `shell/explanation.py`.
 """
