@@ -15,6 +15,7 @@ from typing import Any
 from services.allocator.shell.warmup import use_kernel_cache
 
 RESULTS = Path(__file__).parents[1] / "results" / "allocator.json"
+RESULTS_FULL = RESULTS.with_name("allocator_full.json")
 
 
 def main() -> int:
@@ -23,13 +24,29 @@ def main() -> int:
     parser.add_argument("--draws", type=int, default=20, help="draws per family (default 20)")
     parser.add_argument("--held-out", action="store_true", help="use the held-out seeds, never looked at while tuning")
     parser.add_argument("--no-cold-start", action="store_true", help="skip compiling from nothing (about a minute)")
-    parser.add_argument("--out", type=Path, default=RESULTS)
+    parser.add_argument("--full-seconds", type=float, default=10.0, help="full mode's limit per problem; 0 skips it")
+    parser.add_argument("--full-draws", type=int, default=0, help="draws per family for full mode too (default 0)")
+    parser.add_argument("--only-full", action="store_true", help="measure full mode alone")
+    parser.add_argument("--out", type=Path, help=f"default {RESULTS.name}, or {RESULTS_FULL.name} with --only-full")
     options = parser.parse_args()
     use_kernel_cache()
+    report: dict[str, Any] = {"machine": machine(), "versions": versions(), "load_at_start": os.getloadavg()[0]}
+    if not options.only_full:
+        measure_fast(report, options)
+    if options.full_seconds > 0:
+        measure_full(report, options)
+    out = options.out or (RESULTS_FULL if options.only_full else RESULTS)
+    out.parent.mkdir(parents=True, exist_ok=True)
+    out.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
+    print(f"\nwritten: {out}")
+    return 0
+
+
+def measure_fast(report: dict[str, Any], options: argparse.Namespace) -> None:
+    """Fast mode: values, decision times, draws, cold start."""
     from bench.allocator.quality import draw_rows, published_rows
     from bench.allocator.speed import cold_start_s, incremental_row, speed_rows
 
-    report: dict[str, Any] = {"machine": machine(), "versions": versions(), "load_at_start": os.getloadavg()[0]}
     report["published"] = show("published files", published_rows())
     report["speed"] = show("decision times", speed_rows())
     report["incremental"] = show("one event in a large pool", [incremental_row()])[0]
@@ -39,10 +56,16 @@ def main() -> int:
             cold, warm = cold_start_s(Path(folder), "a"), cold_start_s(Path(folder), "a")
         report["cold_start_s"] = {"nothing_cached": cold, "kernels_cached": warm}
         print(f"\ncold start: {cold:.1f} s with nothing cached, {warm:.1f} s with cached kernels")
-    options.out.parent.mkdir(parents=True, exist_ok=True)
-    options.out.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
-    print(f"\nwritten: {options.out}")
-    return 0
+
+
+def measure_full(report: dict[str, Any], options: argparse.Namespace) -> None:
+    """Full mode within its limit."""
+    from bench.allocator.full import full_draw_rows, full_rows
+
+    report["full"] = show("full mode, published files", full_rows(options.full_seconds))
+    if options.full_draws:
+        rows = full_draw_rows(options.full_draws, options.full_seconds, options.held_out)
+        report["full_draws"] = show("full mode, own draws", rows)
 
 
 def machine() -> dict[str, Any]:
@@ -50,7 +73,7 @@ def machine() -> dict[str, Any]:
 
 
 def versions() -> dict[str, str]:
-    return {"python": sys.version.split()[0]} | {name: version(name) for name in ("numba", "numpy")}
+    return {"python": sys.version.split()[0]} | {name: version(name) for name in ("numba", "numpy", "ortools")}
 
 
 def show(title: str, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:

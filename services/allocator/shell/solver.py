@@ -31,6 +31,7 @@ STARTS_SHARE = 0.25  # of the limit goes to the heuristic from many seeds: no so
 START_FACTORS = (5, 30, 30, 30, 300)  # default budgets per seed, in turn: few long searches, many short ones
 STARTS_KEPT = 3  # different plans to improve in turn: the best one may be a dead end
 STARTS_MAX = 400  # by then new seeds find old plans
+PRICES_S_MAX = 60.0  # the linear relaxation takes hundredths of a second at 64 GPUs; only a net
 BOUND_SHARE = 0.25  # of the limit goes to the bound; most problems need less
 WHOLE_BLOCKS_MAX = 1500  # up to here the whole exact model is tried first
 ROUND_SHARE = 0.08  # of the limit for one neighbourhood: enough rounds to visit every kind several times
@@ -144,7 +145,7 @@ class _Search:
         problem, model, candidates = self.problem, counts.model, counts.candidates
         option, start = np.full(problem.jobs, -1, np.int64), np.full(problem.jobs, -1, np.int64)
         promising = np.ones(len(candidates.job), np.bool_)
-        prices = row_prices(model, limit.seconds)
+        prices = row_prices(model, PRICES_S_MAX)
         if prices is not None:
             priced = priced_bound(model, prices)
             self._bounded(model.bound_of(priced.bound))
@@ -188,8 +189,7 @@ class _Search:
         round_s = ROUND_SHARE * limit.seconds
         with ThreadPoolExecutor(workers, thread_name_prefix="full-mode") as pool:
             while budget.left_s() > ROUND_S_MIN and not self.finished():
-                part = budget.part(round_s)
-                tasks = [pool.submit(self._explore, guide, done + i, share, part) for i in range(workers)]
+                tasks = [pool.submit(self._explore, guide, done + i, share, budget, round_s) for i in range(workers)]
                 results = [task.result() for task in tasks]
                 for cards, outcome in results:
                     self._take(cards, outcome)
@@ -199,12 +199,14 @@ class _Search:
                 done += workers
         return done
 
-    def _explore(self, guide: Guide, number: int, share: float, limit: Limit) -> tuple[CardsModel, Outcome]:
+    def _explore(
+        self, guide: Guide, number: int, share: float, budget: _Budget, round_s: float
+    ) -> tuple[CardsModel, Outcome]:
         problem = self.problem
         best = self.plans[number // len(Kind) % len(self.plans)]
         near = neighbourhood(problem, best, guide, number, share)
         cards = cards_model(problem, self.floors, near.blocks, near.cards)
-        return cards, solve(cards.model, limit, 1, values_of(problem, cards, best))
+        return cards, solve(cards.model, budget.part(round_s), 1, values_of(problem, cards, best))
 
     def _take(self, cards: CardsModel, outcome: Outcome) -> None:
         """Keep the outcome's plan if it is better, and legal for the verifier too."""
