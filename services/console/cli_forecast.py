@@ -7,9 +7,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from services.console.errors import ConsoleError, UsageError
 from services.console.flags import AsJson
@@ -21,9 +22,20 @@ HELP = """\
 What a job will take and why, and how good the forecasts are on a trace.
 
 \b
-gpugrid forecast explain job.json
+gpugrid forecast job.json                 the same as: gpugrid forecast explain job.json
 gpugrid forecast evaluate --trace philly_jobs.csv.gz --format philly
 """
+
+
+class ForecastGroup(TyperGroup):
+    """Takes a file of jobs in place of a command for `explain` of that file."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        from services.console.submission import FILE_ENDINGS
+
+        if args and (args[0] == "-" or args[0].endswith(FILE_ENDINGS)):
+            args = ["explain", *args]
+        return super().parse_args(ctx, args)
 
 
 class Format(StrEnum):
@@ -43,7 +55,7 @@ class Target(StrEnum):
 
 def build_forecast() -> typer.Typer:
     """The two commands."""
-    app = typer.Typer(no_args_is_help=True, help=HELP)
+    app = typer.Typer(cls=ForecastGroup, no_args_is_help=True, help=HELP)
     app.command("explain")(explain)
     app.command("evaluate")(evaluate)
     return app

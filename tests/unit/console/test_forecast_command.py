@@ -73,6 +73,8 @@ def test_a_job_is_explained_from_its_team_s_history_and_the_model(job: Path) -> 
 def test_people_read_sizes_history_and_features(job: Path) -> None:
     result = run("explain", job)
     assert result.exit_code == 0, result.output
+    assert run(job).stdout == result.stdout, "a file alone is explained"
+    assert run("-", "--json").exit_code == 2, "nothing on standard input is no job"
     for words in ("P50", "It rests on", "team, size", "own_p50", "margin"):
         assert words in result.stdout
 
