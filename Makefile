@@ -48,7 +48,7 @@ format: $(STAMP) ## rewrite to the house style
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
 
-bench: setup ## measure latency and throughput of the whole pipeline
+bench: setup ## measure planner, latency, throughput and ten days (ARGS="latency" for one)
 	@$(BIN)/python -m bench $(ARGS)
 
 lock: ## resolve requirements.lock and the Kafka jars anew, after a change in pyproject.toml
