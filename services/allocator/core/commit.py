@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from schemas.decisions import Effect, Placed, Scaled, StopOrdered, Waits
+from schemas.decisions import DecisionInput, Effect, Placed, Scaled, StopOrdered, Waits
 from schemas.executions import StopCause
+from schemas.jobs import JobAccepted
 from schemas.records import Now
+from schemas.registry import TYPE_OF
 from services.allocator.core.config import Policy
 from services.allocator.core.heuristic import default_iterations, plan_fast
 from services.allocator.core.holders import Holders
@@ -15,7 +17,7 @@ from services.allocator.core.layout import pools_of
 from services.allocator.core.plan import Plan
 from services.allocator.core.pose import Posed, expected_s, pose
 from services.allocator.core.reasons import Reason
-from services.allocator.core.state import Job, State
+from services.allocator.core.state import Changes, Job, State
 
 HOLDERS_JOBS_MAX = 256
 """Holders are named for so many jobs per decision: names are what makes a record large."""
@@ -23,6 +25,7 @@ HOLDERS_MAX = 4
 PLAN_BUDGETS = 4
 """Times the planner's usual budget: about 6 ms of search at 64 GPUs. `Policy.iterations` caps the search where few jobs wait,
 this where hundreds do and every candidate grid costs half a millisecond."""
+_ACCEPTED = TYPE_OF[JobAccepted]
 _NAMES = {reason.value: reason.public_name for reason in Reason}
 
 
@@ -47,6 +50,22 @@ def limit_ms(job: Job) -> int:
 def _drained(state: State, node_id: str, now: Now) -> bool:
     node = state.nodes.get(node_id)
     return node is not None and node.draining and now.domain_ms >= node.drain_deadline_ms
+
+
+def newcomers(state: State, inputs: list[DecisionInput], changes: Changes, policy: Policy) -> list[Effect] | None:
+    """What to say if all that happened is that jobs arrived whose forecasts are on their way: nothing can start, so no plan is made.
+
+    None: something else happened, or they shall not wait. The plan comes with the forecasts, or when the wait is over.
+    """
+    if not inputs or not state.nodes or policy.forecast_wait_ms <= 0 or any(item.type != _ACCEPTED for item in inputs):
+        return None
+    jobs = [state.jobs.get(job_id) for job_id in changes.jobs]
+    found: list[Effect] = []
+    for job in jobs:
+        if job is None or job.parts or job.forecast or job.reason:
+            return None
+        found.append(Waits(job_id=job.job_id, reason=_NAMES[Reason.AWAITING_FORECAST.value], holders=[]))
+    return found
 
 
 class _Wait(NamedTuple):

@@ -17,7 +17,7 @@ from schemas.codec import encode_payload
 from schemas.decisions import Covered, DecisionInput, DecisionMade, Effect, Placed, RecordKind, Waits
 from schemas.records import Now
 from services.allocator.core.advance import fold_all, move
-from services.allocator.core.commit import plan_effects, timed_stops
+from services.allocator.core.commit import newcomers, plan_effects, timed_stops
 from services.allocator.core.config import Policy, policy_bytes
 from services.allocator.core.enact import enact
 from services.allocator.core.index import index_of
@@ -63,7 +63,8 @@ def decide(
 ) -> Decided:
     """One decision over `inputs` (canonical order). `now` must not lie before the state's; it is raised to it if it does.
 
-    A plan that the independent check refuses is not committed: its effects are dropped, the violations returned.
+    Jobs that only just arrived, without their forecasts, are told to wait without a plan. A plan that the
+    independent check refuses is not committed: its effects are dropped, the violations returned.
     """
     now = Now(max(now.domain_ms, state.now_ms), max(now.wall_ms, state.wall_ms))
     changes = Changes()
@@ -77,7 +78,12 @@ def decide(
     posed: list[Posed] = []
     plans: list[Plan] = []
     violations: list[str] = []
-    if plan:
+    waits = newcomers(state, inputs, changes, settings.policy) if plan and not effects else None
+    if waits is not None:
+        enact(state, waits, sequence, step_ms, now, changes)
+        index.touch(changes.jobs)
+        effects = waits
+    elif plan:
         planned, posed, plans = plan_effects(state, settings.memory_mib, settings.policy, now)
         violations = verify_commit(state, planned, settings.policy, now)
         if not violations:

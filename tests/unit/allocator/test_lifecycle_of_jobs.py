@@ -8,7 +8,7 @@ from schemas.nodes import Health
 from schemas.status import JobState
 from services.allocator.core.state import PART_LOST
 from tests import build
-from tests.allocator_driver import Driver
+from tests.allocator_driver import SETTINGS, Driver
 
 HOUR_MS = 3_600_000
 
@@ -169,3 +169,22 @@ def test_an_eight_gpu_node_with_six_healthy_gpus_has_none_free_under_its_job() -
     driver.give(build.accepted("four", 4), build.forecast("four", {4: 600}))
     assert driver.job("j").state is JobState.RUNNING
     assert driver.job("four").state is JobState.QUEUED
+
+
+def test_a_job_alone_on_its_arrival_is_told_to_wait_for_its_forecast_and_planned_with_it() -> None:
+    driver = Driver()
+    driver.give(build.node("n00"))
+    driver.give(build.accepted("j", 8))
+    assert driver.job("j").reason == "awaiting_forecast"
+    assert driver.log[-1].effects
+    driver.give(build.accepted("k", 1), build.forecast("j", {8: 600}))
+    assert driver.job("j").state is JobState.STARTING
+    assert driver.job("k").reason == "awaiting_forecast"
+    driver.pass_ms(SETTINGS.policy.forecast_wait_ms).give()
+    assert driver.job("k").reason == "waiting_for_gpus"
+
+
+def test_a_job_that_arrives_again_is_not_told_anything() -> None:
+    driver = running(8, nodes=1)
+    driver.give(build.accepted("j", 8))
+    assert driver.log[-1].effects == []
