@@ -53,7 +53,8 @@ def solve(model: IntegerModel, limit: Limit, workers: int, hint: Sequence[int] |
     status = solver.solve(program)
     solved = status in (cp_model.OPTIMAL, cp_model.FEASIBLE)
     values = np.array([solver.value(v) for v in variables], dtype=np.int64) if solved else None
-    known = solved or status == cp_model.UNKNOWN
+    # stopped before it knew anything, the solver reports 0 as its bound: only one at or above its own solution counts
+    known = solved and solver.best_objective_bound >= solver.objective_value
     bound = int(np.floor(solver.best_objective_bound + 0.5)) if known else None
     return Outcome(
         values,

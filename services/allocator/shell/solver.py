@@ -38,7 +38,7 @@ ROUND_SHARE = 0.08  # of the limit for one neighbourhood: enough rounds to visit
 ROUND_S_MIN = 0.02
 DEFAULT_SEARCH_S = 0.001  # what one default budget counts for under a deterministic limit
 SHARE_FIRST, SHARE_MIN, SHARE_MAX = 0.3, 0.05, 1.0
-EXACT_SIZE_MAX = 128 * 128  # GPUs × queued jobs; beyond, exact neighbourhoods are too small to find anything
+EXACT_SIZE_MAX = 64 * 128  # GPUs × queued jobs; beyond, exact neighbourhoods are too small to find anything
 MODEL_CANDIDATES_MAX = 100_000  # a larger problem is left to the heuristic: building the model alone takes the limit
 
 Ints = NDArray[np.int64]
@@ -148,14 +148,14 @@ class _Search:
         prices = row_prices(model, PRICES_S_MAX)
         if prices is not None:
             priced = priced_bound(model, prices)
-            self._bounded(model.bound_of(priced.bound))
+            self._bounded(model.bound_of(priced.bound))  # proven here, not believed
             with_candidate = (priced.with_variable[: len(promising)] << model.shift) + model.constant
             promising = with_candidate > self.best.value
         if not self.finished():
             outcome = solve(model, budget.part(BOUND_SHARE * limit.seconds), workers)
             budget.charge(outcome.deterministic_s)
-            if outcome.bound is not None:
-                self._bounded(model.bound_of(outcome.bound))
+            if outcome.bound is not None and model.bound_of(outcome.bound) >= self.best.value - self._rounding:
+                self._bounded(model.bound_of(outcome.bound))  # a bound below a verified plan would prove nothing
             if outcome.values is not None:
                 chosen = np.flatnonzero(outcome.values[: len(candidates.job)])
                 option[candidates.job[chosen]] = candidates.option[chosen]

@@ -108,6 +108,15 @@ def test_an_application_keeps_the_floor_that_fast_mode_keeps() -> None:
     assert full.plan.app_counts(problem).min() >= 1
 
 
+def test_a_solver_stopped_at_once_proves_nothing_false() -> None:
+    problem = problem_of(read_scenario(next(path for path in FILES if path.stem == "scale_64").read_bytes()))
+    plan = plan_fast(problem, 0)
+    model = counts_model(problem, np.zeros((problem.apps, problem.steps), np.int64)).model
+    for seconds in (1e-6, 1e-3, 1e-2, 0.05):
+        outcome = solve(model, Limit(seconds, deterministic=True), 1)
+        assert outcome.bound is None or model.bound_of(outcome.bound) >= plan.value
+
+
 def test_an_empty_problem_is_proven_at_once() -> None:
     full = plan_full(build_problem(steps=24, node_sizes=()), QUICK)
     assert (full.plan.value, full.bound, full.optimal) == (0, 0, True)
