@@ -8,20 +8,18 @@ the decision that places it, which has passed the same three hops as the bare ch
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 import time
-from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
-import psutil
 from msgspec import Struct
 
 from bench.pipeline.facts import Facts, facts
 from bench.pipeline.hops import SPANS, TOPICS, Marks, marks_of, since_sent_ms, spans_ms
 from bench.pipeline.load import Sent, arrivals_s, job_message, publish
+from bench.pipeline.processor import Accounts, Pids
 from bench.pipeline.sight import everything, until, watching
 from bench.pipeline.stack import CHAIN, CLUSTER, ECHO, PARTITION, measured_stack
 from bench.pipeline.stats import Distribution, distribution
@@ -38,8 +36,6 @@ ARRIVE_WAIT_S = 30.0
 NODES_WAIT_S = 30.0
 CPU_MS_SHOWN_MIN = 0.5
 SLOWEST_MAX = 10
-
-Pids = Callable[[], dict[str, int]]
 
 
 class LatencyOptions(Struct, frozen=True, kw_only=True):
@@ -62,6 +58,18 @@ class Slow(Struct, frozen=True, kw_only=True):
     decision_ms: int
 
 
+class Turn(Struct, frozen=True, kw_only=True):
+    """One turn of each way: medians, their ratios to the chain's, and the cores that other programs kept busy meanwhile."""
+
+    named_p50_ms: float
+    placed_p50_ms: float
+    chain_p50_ms: float
+    ratio_named: float
+    ratio_placed: float
+    others_pipeline: float
+    others_chain: float
+
+
 class LatencyResult(Struct, frozen=True, kw_only=True):
     """`ways_ms`: end to end, seen by a reader. `hops_ms`: by record times. `lost`: jobs no decision named in time.
     `cpu_ms_per_job`: processor time of each process while its way was measured."""
@@ -73,6 +81,7 @@ class LatencyResult(Struct, frozen=True, kw_only=True):
     hops_ms: dict[str, Distribution | None]
     ratio_named: float
     ratio_placed: float
+    turns: list[Turn]
     first_reasons: dict[str, int]
     cpu_ms_per_job: dict[str, float]
     lost: int
@@ -102,8 +111,7 @@ class _Ways:
         self.warm, self.pipeline, self.chain, self.echo = Sent({}), Sent({}), Sent({}), Sent({})
         self.decisions_ns: dict[tuple[int, int], int] = {}
         self.chain_seen, self.echo_seen = _Echoes(), _Echoes()
-        self._pids = pids
-        self._cpu_s: Counter[str] = Counter()
+        self.accounts = Accounts(pids)
 
     def decided(self, record: Record, now_ns: int) -> None:
         self.decisions_ns[record.partition, record.offset] = now_ns
@@ -113,16 +121,8 @@ class _Ways:
         identities = [f"{name}-{first + number:05d}" for number in range(count)]
         await publish(self._producer, identities, arrivals_s(count, self._options.rate, self._draw), make, sent)
 
-    @contextlib.contextmanager
-    def accounted(self, prefix: str) -> Iterator[None]:
-        """Within, processor time counts for this way."""
-        before = _cpu_s(self._pids())
-        yield
-        for name, used_s in _cpu_s(self._pids()).items():
-            self._cpu_s[f"{prefix}: {name}"] += max(0.0, used_s - before.get(name, 0.0))
-
     def cpu_ms_per_job(self) -> dict[str, float]:
-        each = {name: round(used_s * 1000 / self._options.jobs, 2) for name, used_s in self._cpu_s.items()}
+        each = {name: round(used_s * 1000 / self._options.jobs, 2) for name, used_s in self.accounts.used_s.items()}
         return {name: ms for name, ms in each.items() if ms >= CPU_MS_SHOWN_MIN}
 
     async def settle(self, seen: Callable[[], int], wanted: int) -> None:
@@ -179,21 +179,12 @@ async def _turns(ways: _Ways, options: LatencyOptions, tell: Callable[[str], Non
     for block in range(options.blocks):
         seconds = each / options.rate
         tell(f"block {block + 1} of {options.blocks}: {each} jobs each way, {3 * seconds:.0f} s …")
-        with ways.accounted("pipeline"):
+        with ways.accounts.period("pipeline"):
             await ways.send("job", each, ways.pipeline, _job)
             await asyncio.sleep(2 * RUN_S)  # the last jobs end: their reports must not run beside the bare chain
-        with ways.accounted("chain"):
+        with ways.accounts.period("chain"):
             await _bare(ways, ways.chain, ways.chain_seen, "chain", CHAIN[0], each)
         await _bare(ways, ways.echo, ways.echo_seen, "echo", ECHO[0], each)
-
-
-def _cpu_s(pids: dict[str, int]) -> dict[str, float]:
-    found = {}
-    for name, pid in pids.items():
-        with contextlib.suppress(psutil.Error):
-            used = psutil.Process(pid).cpu_times()
-            found[name] = used.user + used.system
-    return found
 
 
 def _job(job_id: str, number: int) -> Message:
@@ -247,6 +238,7 @@ def _result(
         hops_ms={name: distribution(spans_ms(measured, span)) for name, span in SPANS.items()},
         ratio_named=_ratio(named, chain),
         ratio_placed=_ratio(placed, chain),
+        turns=_turn_by_turn(ways, marks),
         first_reasons=dict(sorted(reasons.items())),
         cpu_ms_per_job=ways.cpu_ms_per_job(),
         lost=len(jobs) - (named.count if named else 0),
@@ -254,6 +246,37 @@ def _result(
         publisher_late_ms=round(max(ways.pipeline.late_s_max, ways.chain.late_s_max) * 1000, 3),
         took_s=round(took_s, 1),
     )
+
+
+def _turn_by_turn(ways: _Ways, marks: dict[str, Marks]) -> list[Turn]:
+    """Everything again, per turn: identities were sent in the order of the turns."""
+    others = ways.accounts.others
+    jobs, chain = list(ways.pipeline.at_ns.items()), list(ways.chain.at_ns.items())
+    count = len(others) // 2
+    found = []
+    for turn in range(count):
+        mine = dict(jobs[turn * len(jobs) // count : (turn + 1) * len(jobs) // count])
+        theirs = dict(chain[turn * len(chain) // count : (turn + 1) * len(chain) // count])
+        named = _median(since_sent_ms(mine, marks, "named_seen_ns"))
+        placed = _median(since_sent_ms(mine, marks, "placed_seen_ns"))
+        bare = _median(_echo_ms(Sent(theirs), ways.chain_seen))
+        found.append(
+            Turn(
+                named_p50_ms=named,
+                placed_p50_ms=placed,
+                chain_p50_ms=bare,
+                ratio_named=round(named / bare, 3) if bare else 0.0,
+                ratio_placed=round(placed / bare, 3) if bare else 0.0,
+                others_pipeline=others[2 * turn],
+                others_chain=others[2 * turn + 1],
+            )
+        )
+    return found
+
+
+def _median(durations_ms: Sequence[float]) -> float:
+    spread = distribution(durations_ms)
+    return spread.p50_ms if spread is not None else 0.0
 
 
 def _slowest(at_ns: dict[str, int], marks: dict[str, Marks]) -> list[Slow]:

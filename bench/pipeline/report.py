@@ -24,6 +24,7 @@ def show_latency(result: LatencyResult, console: Console) -> None:
     console.print(
         f"First decisions: {reasons}. Lost: {result.lost}. Publisher late by at most {result.publisher_late_ms} ms."
     )
+    console.print(_turns_table(result))
     cpu = ", ".join(f"{name} {ms:.1f}" for name, ms in result.cpu_ms_per_job.items())
     console.print(f"Processor ms per job: {cpu}.", highlight=False)
     named = result.ways_ms["pipeline: submit → first decision"]
@@ -82,6 +83,31 @@ def _table(title: str, rows: dict[str, Distribution | None]) -> Table:
             continue
         shares = [entry.percentiles[share] for share in ("1", "10", "25", "50", "75", "90", "95", "99", "99.9")]
         table.add_row(name, str(entry.count), *(f"{value:.1f}" for value in (*shares, entry.max_ms)))
+    return table
+
+
+def _turns_table(result: LatencyResult) -> Table:
+    table = Table(
+        title="Turn by turn: medians, and the cores other programs kept busy", title_justify="left", box=SIMPLE
+    )
+    for column in (
+        "first decision",
+        "placing",
+        "bare chain",
+        "first ÷ chain",
+        "placing ÷ chain",
+        "others",
+        "others (chain)",
+    ):
+        table.add_column(column, justify="right")
+    for turn in result.turns:
+        table.add_row(
+            *(f"{value:.1f}" for value in (turn.named_p50_ms, turn.placed_p50_ms, turn.chain_p50_ms)),
+            *(
+                f"{value:.2f}"
+                for value in (turn.ratio_named, turn.ratio_placed, turn.others_pipeline, turn.others_chain)
+            ),
+        )
     return table
 
 
