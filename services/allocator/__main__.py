@@ -16,7 +16,7 @@ from services.allocator.shell.loop import Allocator  # noqa: E402
 from services.allocator.shell.observe import DecisionObserver  # noqa: E402
 from services.allocator.shell.settings import AllocatorConfig, settings_of  # noqa: E402
 from services.runtime.config import ConfigError, load  # noqa: E402
-from services.runtime.process import run_service  # noqa: E402
+from services.runtime.process import run_service, settle_memory  # noqa: E402
 from services.runtime.surroundings import surrounded  # noqa: E402
 
 SERVICE = "allocator"
@@ -45,6 +45,7 @@ def main() -> int:
                 instance_id=around.instance_id,
                 observe=DecisionObserver(around.tracing, around.metrics),
             )
+            settle_memory()
             running = asyncio.create_task(allocator.run(stop))
             while not running.done():
                 around.not_ready = None if allocator.joined else "joining its group"

@@ -13,7 +13,7 @@ from services.executor.shell.journal_store import FileJournal, JournalError
 from services.executor.shell.loop import Executor
 from services.runtime.config import ConfigError, load
 from services.runtime.metrics import Metrics
-from services.runtime.process import EXIT_CONFIGURATION, run_service
+from services.runtime.process import EXIT_CONFIGURATION, run_service, settle_memory
 from services.runtime.surroundings import surrounded
 
 SERVICE = "executor"
@@ -39,6 +39,7 @@ def main() -> int:
                 spans=around.tracing,
             )
             _measure(executor, around.metrics)
+            settle_memory()
             running = asyncio.create_task(executor.run(stop))
             around.not_ready = "reading placements"
             ready = asyncio.create_task(executor.ready.wait())

@@ -23,6 +23,7 @@ from services.runtime.handler import Handler
 from services.runtime.health import HealthServer
 from services.runtime.hop import DeadLetter
 from services.runtime.metrics import LAG_PERIOD_S, Metrics
+from services.runtime.process import settle_memory
 from services.runtime.tracing import Tracing, traced_handle
 
 READY_POLL_S = 0.1
@@ -106,6 +107,7 @@ async def serve_handler_in(
         handle=traced_handle(around.tracing, around.service, group),
         observe=around.metrics.observe_batch,
     )
+    settle_memory()
     watching = asyncio.create_task(_watch(around, hop.lag, lambda: hop.ready))
     try:
         await hop.run(stop)
