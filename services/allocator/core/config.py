@@ -9,8 +9,7 @@ from msgspec import Struct
 class Policy(Struct, frozen=True, kw_only=True):
     """`step_s` × `steps`: the grid's horizon. `iterations`, `seed`: budget and seed of the heuristic.
 
-    `forecast_wait_ms` (wall): how long a job that was decided on without its forecast waits for it before it goes on with
-    the prior; the allocator's inbox has waited 12 ms before.
+    `forecast_wait_ms` (wall): how long a new job waits for its forecast before it goes on with the prior.
     `replan_s` (domain): the grid is planned again at least that often, since demand moves without events.
     Aging: from `aging_after_s` on a waiting job gains `aging_per_hour` priority per hour, up to `aging_max`.
     """
@@ -21,7 +20,7 @@ class Policy(Struct, frozen=True, kw_only=True):
     seed: int = 0
     penalty_ratio: float = 7.0
     decay_end: float = 0.5
-    forecast_wait_ms: int = 8
+    forecast_wait_ms: int = 20
     replan_s: int = 300
     aging_after_s: float = 1800.0
     aging_per_hour: float = 0.25
