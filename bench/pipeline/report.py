@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 import msgspec
@@ -60,10 +59,9 @@ def show_throughput(result: ThroughputResult, console: Console) -> None:
 
 
 def write(result: LatencyResult | ThroughputResult, folder: Path) -> Path:
-    """JSON named after benchmark and time; the lag as SVG beside it."""
+    """JSON named after the benchmark, replacing the last one; the lag as SVG beside it."""
     folder.mkdir(parents=True, exist_ok=True)
-    stamp = re.sub(r"[^0-9T]", "", result.facts.at)
-    path = folder / f"{result.benchmark.split('.')[0]}-{stamp}.json"
+    path = folder / f"{result.benchmark.split('.')[0]}.json"
     path.write_bytes(msgspec.json.format(msgspec.json.encode(result), indent=1) + b"\n")
     if isinstance(result, ThroughputResult):
         points = [(sample.at_s, float(sample.lag)) for sample in result.samples]
