@@ -20,7 +20,6 @@ from services.console.durations import moment_text
 from services.console.facts import World
 
 STEP_S_DEFAULT = 900
-STEPS_DEFAULT = 48
 _LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
 _COLOURS = (
     "dark_orange3", "steel_blue1", "chartreuse3", "medium_purple1", "gold3", "deep_pink3", "turquoise2", "salmon1",

@@ -11,8 +11,6 @@ from typing import Literal
 import msgspec
 import numpy as np
 
-from services.allocator.core.baselines import plan_backfill, plan_fifo
-from services.allocator.core.heuristic import default_iterations, plan_fast
 from services.allocator.core.plan import Plan
 from services.allocator.core.problem import (
     PRIORITY_ONE,
@@ -117,20 +115,6 @@ class PlanDocument(msgspec.Struct, frozen=True, kw_only=True):
     realtime: list[PlacedApp]
     waiting: list[WaitingJob]
     score: Score
-
-
-def plan_scenario(data: bytes, mode: str, iterations: int | None = None, seed: int = 0) -> PlanDocument:
-    """From `scenario.v1` bytes to `plan.v1`; `iterations` None: the default budget. `decision_us` is left 0."""
-    problem = problem_of(read_scenario(data))
-    if mode == "fifo":
-        plan = plan_fifo(problem)
-    elif mode == "backfill":
-        plan = plan_backfill(problem)
-    elif mode == "fast":
-        plan = plan_fast(problem, default_iterations(problem) if iterations is None else iterations, seed)
-    else:
-        raise ScenarioError("mode", f"must be fast, fifo or backfill, got {mode}")
-    return plan_document(problem, plan, 0.0)
 
 
 def read_scenario(data: bytes) -> Scenario:

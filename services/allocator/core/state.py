@@ -11,7 +11,7 @@ from msgspec import Struct, field
 from schemas.forecasts import DemandForecast, SizeForecast
 from schemas.jobs import ApplicationSpec, JobSpec
 from schemas.nodes import Health
-from schemas.status import FINAL_STATES, JobState
+from schemas.status import JobState
 
 PART_PLACED = "placed"
 PART_RUNNING = "running"
@@ -181,8 +181,3 @@ class Changes:
         self.jobs[app.app_id] = None
         for part in app.parts:
             self.nodes[part.node] = None
-
-
-def is_final(state: JobState) -> bool:
-    """Whether a job in this state is done for good."""
-    return state in FINAL_STATES
