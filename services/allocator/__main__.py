@@ -16,7 +16,7 @@ from services.allocator.shell.loop import Allocator  # noqa: E402
 from services.allocator.shell.observe import DecisionObserver  # noqa: E402
 from services.allocator.shell.settings import AllocatorConfig, settings_of  # noqa: E402
 from services.runtime.config import ConfigError, load  # noqa: E402
-from services.runtime.process import run_service, settle_memory  # noqa: E402
+from services.runtime.process import EXIT_CONFIGURATION, run_service, settle_memory  # noqa: E402
 from services.runtime.surroundings import surrounded  # noqa: E402
 
 SERVICE = "allocator"
@@ -30,7 +30,7 @@ def main() -> int:
         catalog = _catalog(config.catalog)
     except ConfigError as error:
         print(f"{SERVICE}: {error}", file=sys.stderr)
-        return 78
+        return EXIT_CONFIGURATION
 
     async def run(stop: asyncio.Event) -> None:
         async with surrounded(SERVICE, config, os.environ) as around:
