@@ -108,9 +108,11 @@ def _starts(problem: Problem, budget: _Budget, share_s: float) -> list[Plan]:
     for seed in range(STARTS_MAX if iterations else 0):
         left_s = budget.left_s() - floor_s
         factor = START_FACTORS[seed % len(START_FACTORS)]
+        if left_s <= 0:  # a slow machine may have spent the share on fast mode's own plan
+            break
         if factor * cost_s > left_s:
             factor = int(left_s / cost_s)
-        if left_s <= 0 or factor < 1:
+        if factor < 1:
             break
         plan = plan_fast(problem, iterations * factor, seed)
         budget.charge(factor * DEFAULT_SEARCH_S)

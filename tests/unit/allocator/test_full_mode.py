@@ -44,6 +44,14 @@ def test_any_board_verifies_and_is_between_fast_mode_and_the_bound(seed: int) ->
     assert full.bound is None or full.bound >= full.plan.value
 
 
+@pytest.mark.parametrize("deterministic", [False, True])
+def test_a_limit_already_spent_still_gives_a_plan_no_worse_than_fast_mode(deterministic: bool) -> None:
+    problem = random_board(3, steps=12, node_sizes=(4, 6, 1, 2))
+    full = plan_full(problem, Limit(1e-9, deterministic), workers=1)
+    assert verify_plan(problem, full.plan) == []
+    assert full.plan.value >= plan_fast(problem, default_iterations(problem)).value
+
+
 @pytest.mark.parametrize("seed", range(12))
 def test_every_plan_of_fast_mode_is_a_solution_of_both_models(seed: int) -> None:
     """The relaxation is one and the exact model forbids nothing legal: fixing its variables to the plan stays feasible."""
