@@ -12,7 +12,7 @@ from typing import Annotated
 
 from msgspec import Meta, Raw, Struct
 
-from schemas.base import Event, GpuCount, Identifier, Sequence, ShortText, Text, TimeMs, Traceparent, WallMs
+from schemas.base import Event, GpuCount, GpuIndex, Identifier, Sequence, ShortText, Text, TimeMs, Traceparent, WallMs
 from schemas.executions import Attempt, StopCause
 from schemas.status import NodeGpus
 
@@ -104,6 +104,44 @@ class DecisionMade(Event, frozen=True, kw_only=True):
     config_digest: ShortText = ""
     code_version: ShortText = ""
     traces: dict[str, str] = {}
+
+
+class PlannedBlock(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A waiting job's place in a plan: `gpus` GPUs from local index `gpu` of `node` on, in pool order."""
+
+    job_id: Identifier
+    gpus: GpuCount
+    node: Identifier
+    gpu: GpuIndex
+    start_ms: TimeMs
+
+
+class PlannedHold(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """An application's GPU in a plan, from one moment to another."""
+
+    app_id: Identifier
+    node: Identifier
+    gpu: GpuIndex
+    from_ms: TimeMs
+    until_ms: TimeMs
+
+
+class PlanImproved(Event, frozen=True, kw_only=True):
+    """Full mode's answer: a better plan for the pool as it was after decision `sequence`, at `asked_ms`, up to `until_ms`.
+
+    Travels only inside the record of the decision that took it in, as an input: so a replay needs no solver. `gain`: its value over
+    that of fast mode's plan of the same problem − 1; `bound_gap`: how far from the proven optimum it can be at most, if known.
+    """
+
+    cluster: Identifier
+    pool: Identifier
+    sequence: Sequence
+    asked_ms: TimeMs
+    until_ms: TimeMs
+    blocks: list[PlannedBlock]
+    holds: list[PlannedHold]
+    gain: Annotated[float, Meta(ge=0)] = 0.0
+    bound_gap: Annotated[float, Meta(ge=0)] | None = None
 
 
 class SnapshotChunk(Event, frozen=True, kw_only=True):

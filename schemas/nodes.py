@@ -20,10 +20,37 @@ class GpuProcess(Struct, frozen=True, kw_only=True, omit_defaults=True):
     job_id: Identifier | None = None
 
 
+class XidReport(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """An error the driver reported for a GPU since the last sample, by NVIDIA's Xid number, and how often."""
+
+    code: Annotated[int, Meta(ge=0, le=2**31)]
+    count: Annotated[int, Meta(ge=1)] = 1
+
+
+class RemappedRows(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Rows of the GPU's memory that were replaced. `pending`: a reset will do it; `failed`: one could not be replaced."""
+
+    correctable: float = 0
+    uncorrectable: float = 0
+    pending: bool = False
+    failed: bool = False
+
+
+class MigInstance(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A part of a GPU in MIG mode."""
+
+    uuid: ShortText
+    gpu_instance: Annotated[int, Meta(ge=0)] = 0
+    memory_total_mib: float | None = None
+    memory_used_mib: float | None = None
+
+
 class GpuSample(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One reading of one GPU. A field that could not be read is missing; `error` says why the GPU could not be read at all.
 
-    Readings are unbounded on purpose: telemetry rejects and counts garbage, the wire carries it.
+    Readings are unbounded on purpose: telemetry rejects and counts garbage, the wire carries it. Counters (`ecc_*`, `pcie_*`,
+    `nvlink_*`, `energy_j`) count from the driver's start or the GPU's last reset. `throttles`: why clocks are held down now.
+    `processes_total` is told where `processes` had to be cut.
     """
 
     index: GpuIndex
@@ -36,10 +63,49 @@ class GpuSample(Struct, frozen=True, kw_only=True, omit_defaults=True):
     temperature_c: float | None = None
     processes: list[GpuProcess] = []
     error: ShortText | None = None
+    processes_total: Annotated[int, Meta(ge=0)] = 0
+    power_limit_w: float | None = None
+    energy_j: float | None = None
+    sm_clock_mhz: float | None = None
+    memory_clock_mhz: float | None = None
+    throttles: Annotated[list[ShortText], Meta(max_length=32)] = []
+    ecc_corrected: float | None = None
+    ecc_uncorrected: float | None = None
+    remapped_rows: RemappedRows | None = None
+    xids: Annotated[list[XidReport], Meta(max_length=64)] = []
+    recovery_action: ShortText = ""
+    pcie_tx_bytes: float | None = None
+    pcie_rx_bytes: float | None = None
+    pcie_replays: float | None = None
+    nvlink_tx_bytes: float | None = None
+    nvlink_rx_bytes: float | None = None
+    nvlink_errors: float | None = None
+    nvlinks_up: Annotated[int, Meta(ge=0)] | None = None
+    mig: bool | None = None
+    mig_instances: Annotated[list[MigInstance], Meta(max_length=64)] = []
+
+
+class HostSample(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What the node itself does: mean rates since the last sample. `boot_id` changes when the machine was started anew."""
+
+    network_bytes_per_s: float | None = None
+    disk_bytes_per_s: float | None = None
+    cpu_pct: float | None = None
+    boot_id: ShortText = ""
+
+
+class Topology(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """How a node's GPUs hang together: groups joined by NVLink, and the NUMA node of each GPU (-1 unknown)."""
+
+    nvlink_domains: list[list[GpuIndex]] = []
+    numa_nodes: list[int] = []
 
 
 class NodeSampled(Event, frozen=True, kw_only=True):
-    """All GPUs of one node at one moment. `source`: where the readings come from (`nvml` or `simulated`)."""
+    """All GPUs of one node at one moment. `source`: where the readings come from (`nvml` or `simulated`).
+
+    `topology` comes with an agent's first sample, after a driver reload, and every ten minutes.
+    """
 
     node: Identifier
     cluster: Identifier
@@ -52,6 +118,8 @@ class NodeSampled(Event, frozen=True, kw_only=True):
     order: Annotated[int, Meta(ge=0, le=1_000_000)] = 0
     driver: ShortText = ""
     period_s: Annotated[float, Meta(gt=0, le=3600)] = 5.0
+    host: HostSample | None = None
+    topology: Topology | None = None
 
 
 class Health(Enum):
@@ -63,8 +131,19 @@ class Health(Enum):
     LOST = "lost"
 
 
+class HealthAction(Enum):
+    """What telemetry's health policy asks for: nothing but counting, no new work on the GPU, or emptying it, too."""
+
+    COUNT = "count"
+    STOP_PLACING = "stop_placing"
+    DRAIN = "drain"
+
+
 class GpuState(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Inventory and health of one GPU, with its one-minute means."""
+    """Inventory and health of one GPU, with its one-minute means. Not `healthy`: nothing new is placed on it.
+
+    `action` is the policy's strictest wish at present; counters are the last believed ones.
+    """
 
     index: GpuIndex
     uuid: ShortText
@@ -73,6 +152,12 @@ class GpuState(Struct, frozen=True, kw_only=True, omit_defaults=True):
     memory_used_mib: MemoryMib = 0
     utilization_pct: Percent = 0.0
     stale: bool = False
+    action: HealthAction = HealthAction.COUNT
+    power_w: float = 0.0
+    temperature_c: float = 0.0
+    ecc_uncorrected: Annotated[int, Meta(ge=0)] = 0
+    processes: Annotated[int, Meta(ge=0)] = 0
+    mig: bool = False
 
 
 class FindingCode(Enum):
@@ -83,15 +168,22 @@ class FindingCode(Enum):
     ORPHAN_PROCESS = "orphan_process"
     GPU_ERROR = "gpu_error"
     REJECTED_SAMPLE = "rejected_sample"
+    XID = "xid"
+    ECC_ERROR = "ecc_error"
+    ROW_REMAP = "row_remap"
+    THROTTLED = "throttled"
+    SLOW_JOB = "slow_job"
+    DATA_STARVED = "data_starved"
 
 
 class Finding(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One finding about one GPU (or the node, without `gpu`)."""
+    """One finding about one GPU (or the node, without `gpu`). `action`: what the health policy asks for because of it."""
 
     code: FindingCode
     gpu: GpuIndex | None = None
     job_id: Identifier | None = None
     detail: ShortText = ""
+    action: HealthAction = HealthAction.COUNT
 
 
 class NodeStateChanged(Event, frozen=True, kw_only=True):
@@ -112,3 +204,5 @@ class NodeStateChanged(Event, frozen=True, kw_only=True):
     driver: ShortText = ""
     incarnation: Annotated[int, Meta(ge=0)] = 0
     findings: list[Finding] = []
+    source: ShortText = ""
+    topology: Topology | None = None

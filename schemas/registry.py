@@ -34,6 +34,7 @@ TYPES: dict[str, tuple[type[Event], str]] = {
     "job.failed.v1": (executions.JobFailed, "executions"),
     "node.reported.v1": (executions.NodeReported, "executions"),
     "decision.made.v1": (decisions.DecisionMade, "decisions"),
+    "plan.improved.v1": (decisions.PlanImproved, "decisions"),
     "snapshot.chunk.v1": (decisions.SnapshotChunk, "snapshots"),
     "snapshot.completed.v1": (decisions.SnapshotCompleted, "snapshots"),
     "node.placed.v1": (placements.NodePlaced, "placements"),
