@@ -36,6 +36,22 @@ class FailureCause(Enum):
     UNKNOWN = "unknown"
 
 
+class JobPrepared(Event, frozen=True, kw_only=True):
+    """This node could start its part of a gang now. Said again until every node of the gang has said it, then all start.
+
+    `port`: free on this node; that of the first node becomes MASTER_PORT. Model and driver have to be equal everywhere.
+    """
+
+    job_id: Identifier
+    attempt: Attempt
+    node: Identifier
+    cluster: Identifier
+    time_ms: TimeMs
+    gpu_model: ShortText = ""
+    driver: ShortText = ""
+    port: Annotated[int, Meta(ge=1, le=65_535)] | None = None
+
+
 class JobStarted(Event, frozen=True, kw_only=True):
     """The job's process on this node runs. `sequence`: the placement that asked for it."""
 
@@ -61,6 +77,17 @@ class JobProgressed(Event, frozen=True, kw_only=True):
     step: Annotated[int, Meta(ge=0)] | None = None
     fraction: Annotated[float, Meta(ge=0, le=1)] | None = None
     samples_per_s: Annotated[float, Meta(ge=0, le=1e12)] | None = None
+
+
+class JobReady(Event, frozen=True, kw_only=True):
+    """An application's readiness on this node changed: by its declared probe it serves, or it no longer does."""
+
+    job_id: Identifier
+    attempt: Attempt
+    node: Identifier
+    cluster: Identifier
+    time_ms: TimeMs
+    ready: bool
 
 
 class JobCheckpointed(Event, frozen=True, kw_only=True):
@@ -123,8 +150,15 @@ class HeldGpus(Struct, frozen=True, kw_only=True, omit_defaults=True):
     gpus: list[GpuIndex]
 
 
+class QuarantinedGpu(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A GPU that gets nothing new until its memory is free again."""
+
+    gpu: GpuIndex
+    reason: ShortText
+
+
 class NodeReported(Event, frozen=True, kw_only=True):
-    """Everything that runs on a node, sent on start and whenever asked. `applied`: the newest placement carried out.
+    """Everything that runs on a node, sent on start and when a quarantine changes. `applied`: the newest placement carried out.
 
     `boot_id` changes when the executor restarted and its processes did not survive.
     """
@@ -136,3 +170,4 @@ class NodeReported(Event, frozen=True, kw_only=True):
     epoch: Annotated[int, Meta(ge=0)]
     boot_id: ShortText
     running: list[HeldGpus]
+    quarantined: Annotated[list[QuarantinedGpu], Meta(max_length=1024)] = []

@@ -49,10 +49,28 @@ class RestartMode(Enum):
 
 
 class CheckpointMode(Enum):
-    """How a job saves its work; `none` means that stopping it loses everything."""
+    """How a job is asked to save its work; `none`: it can't, stopping it loses everything. `file`: no signal, the job looks for a file."""
 
     NONE = "none"
     SIGNAL = "signal"
+    FILE = "file"
+
+
+class CheckpointSignal(Enum):
+    """The signal that asks for a checkpoint. Only ones whose meaning is the program's own."""
+
+    USR1 = "SIGUSR1"
+    USR2 = "SIGUSR2"
+    HUP = "SIGHUP"
+    INT = "SIGINT"
+
+
+class ProbeKind(Enum):
+    """How an executor finds out that an application serves."""
+
+    HTTP = "http"
+    TCP = "tcp"
+    FILE = "file"
 
 
 class RestartPolicy(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -64,11 +82,29 @@ class RestartPolicy(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class CheckpointPolicy(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A checkpoint is asked for by signal and its answer awaited for `wait_s` before the process is stopped."""
+    """A checkpoint is asked for, and its answer awaited for `wait_s` before the process is stopped.
+
+    It is asked for every `interval_s` too; 0: at an interval computed from what one costs and what is at risk. `cost_s`: what
+    one costs, as long as none has been measured.
+    """
 
     mode: CheckpointMode = CheckpointMode.NONE
     wait_s: DurationS = 30.0
     interval_s: DurationS = 0.0
+    signal: CheckpointSignal = CheckpointSignal.USR1
+    cost_s: DurationS = 0.0
+
+
+class Readiness(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """When an application counts as serving. `http`: GET `path` on `port` answers 2xx; `tcp`: `port` takes a connection;
+    `file`: `path` exists (relative: in the run folder). Port 0: the one in GPUGRID_PORT. Not ready for `wait_s`: started anew.
+    """
+
+    kind: ProbeKind
+    port: Annotated[int, Meta(ge=0, le=65_535)] = 0
+    path: Text = ""
+    period_s: Annotated[float, Meta(ge=0.05, le=3600)] = 1.0
+    wait_s: DurationS = 600.0
 
 
 class ModelFacts(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -119,7 +155,8 @@ class JobSpec(Struct, frozen=True, kw_only=True, omit_defaults=True):
 class ApplicationSpec(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A real-time application: elastic between `floor_gpus` (never lent) and `peak_gpus`, `switch_max` GPUs per grid step.
 
-    `quantile`: demand quantile it is planned at; `headroom`: share of the forecast added on top.
+    `quantile`: demand quantile it is planned at; `headroom`: share of the forecast added on top. `drain_s`: how long it may
+    finish its requests on a GPU that is taken away. Without `readiness` it counts as serving once it runs.
     """
 
     team: Identifier
@@ -138,6 +175,8 @@ class ApplicationSpec(Struct, frozen=True, kw_only=True, omit_defaults=True):
     cluster: Identifier | None = None
     pool: Identifier | None = None
     labels: Labels = {}
+    readiness: Readiness | None = None
+    drain_s: DurationS = 0.0
 
 
 class JobSubmitted(Event, frozen=True, kw_only=True):

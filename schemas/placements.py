@@ -20,7 +20,7 @@ from schemas.base import (
     Traceparent,
 )
 from schemas.executions import Attempt, StopCause
-from schemas.jobs import CheckpointPolicy
+from schemas.jobs import CheckpointPolicy, Readiness
 
 
 class Desired(Enum):
@@ -59,6 +59,8 @@ class Assignment(Struct, frozen=True, kw_only=True, omit_defaults=True):
     resume_location: Text = ""
     labels: dict[ShortText, Text] = {}
     traceparent: Traceparent = ""
+    readiness: Readiness | None = None
+    drain_s: DurationS = 0.0
 
 
 class NodePlaced(Event, frozen=True, kw_only=True):
