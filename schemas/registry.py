@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from schemas import commands, decisions, demand, executions, forecasts, jobs, nodes, placements, status
+from schemas import commands, decisions, demand, executions, forecasts, jobs, nodes, placements, status, usage
 from schemas.base import Event
 from schemas.deadletters import DeadLetter
 
@@ -27,6 +27,8 @@ TYPES: dict[str, tuple[type[Event], str]] = {
     "node.sampled.v1": (nodes.NodeSampled, "node-telemetry"),
     "node.state-changed.v1": (nodes.NodeStateChanged, "node-states"),
     "job.prepared.v1": (executions.JobPrepared, "executions"),
+    "node.usage.v1": (usage.NodeUsage, "usage"),
+    "job.usage.v1": (usage.JobUsage, "usage"),
     "job.started.v1": (executions.JobStarted, "executions"),
     "job.progressed.v1": (executions.JobProgressed, "executions"),
     "job.ready.v1": (executions.JobReady, "executions"),
