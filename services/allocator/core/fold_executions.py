@@ -96,11 +96,30 @@ def _reported(state: State, event: executions.NodeReported, traceparent: str, no
         alive = any(part.node == event.node and part.status == PART_RUNNING for part in job.parts)
         if alive and (job.job_id, job.attempt) not in running and event.applied >= job.placed_sequence:
             part_ended(state, job, event.node, PART_LOST, event.time_ms, StopCause.NODE_LOST.value, changes)
+    node = state.nodes.get(event.node)
+    if node is not None:
+        node.quarantined = sorted(held.gpu for held in event.quarantined)
     changes.nodes[event.node] = None
 
 
+def _ready(state: State, event: executions.JobReady, traceparent: str, now: Now, changes: Changes) -> None:
+    """An application serves on a node, or no longer does: its status follows, its GPUs stay."""
+    app = state.apps.get(event.job_id)
+    if app is None:
+        return
+    serving = [node for node in app.ready if node != event.node]
+    app.ready = sorted([*serving, event.node]) if event.ready else serving
+    changes.app(app)
+
+
+def _prepared(state: State, event: executions.JobPrepared, traceparent: str, now: Now, changes: Changes) -> None:
+    """Said by the nodes of a gang to each other."""
+
+
 EXECUTION_FOLDS: dict[type, Callable[[State, Any, str, Now, Changes], None]] = {
+    executions.JobPrepared: _prepared,
     executions.JobStarted: _started,
+    executions.JobReady: _ready,
     executions.JobCheckpointed: _checkpointed,
     executions.JobStopped: _stopped,
     executions.JobCompleted: _completed,

@@ -243,7 +243,7 @@ def _gpu_states(state: State, layout: Layout) -> list[int]:
         for index in range(node.size):
             if node.health is Health.LOST:
                 states.append(GpuState.UNUSABLE)
-            elif node.health is Health.SUSPECT or node.draining or not node.healthy[index]:
+            elif node.health is Health.SUSPECT or node.draining or not node.healthy[index] or index in node.quarantined:
                 states.append(GpuState.HELD_ONLY)
             else:
                 states.append(GpuState.USABLE)

@@ -82,6 +82,8 @@ def _of_app(app: App, part: Part) -> Assignment:
         checkpoint=CheckpointPolicy(),
         labels=spec.labels,
         traceparent=app.traceparent,
+        readiness=spec.readiness,
+        drain_s=spec.drain_s,
     )
 
 
@@ -129,7 +131,7 @@ def _status_of_job(state: State, job: Job, position: int | None) -> JobStatusCha
 def _status_of_app(state: State, app: App) -> JobStatusChanged:
     return JobStatusChanged(
         job_id=app.app_id,
-        state=JobState.RUNNING if app.parts else JobState.QUEUED,
+        state=_state_of_app(app),
         time_ms=state.now_ms,
         sequence=state.sequence,
         cluster=state.cluster,
@@ -139,6 +141,15 @@ def _status_of_app(state: State, app: App) -> JobStatusChanged:
         placed=[NodeGpus(node=part.node, gpus=part.gpus) for part in app.parts],
         decided_wall_ms=state.wall_ms,
     )
+
+
+def _state_of_app(app: App) -> JobState:
+    """It counts as running once it serves: by its probe if it declares one."""
+    if not app.parts:
+        return JobState.QUEUED
+    if app.spec.readiness is None or any(part.node in app.ready for part in app.parts):
+        return JobState.RUNNING
+    return JobState.STARTING
 
 
 def _withdrawn(state: State, app_id: str) -> JobStatusChanged:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from msgspec import Struct, field
 
+from schemas.decisions import PlanImproved
 from schemas.forecasts import DemandForecast, SizeForecast
 from schemas.jobs import ApplicationSpec, JobSpec
 from schemas.nodes import Health
@@ -24,6 +25,8 @@ PARTS_ALIVE = frozenset({PART_PLACED, PART_RUNNING})
 
 FINISHED_KEPT_MS = 9 * 86_400_000
 """Ids of finished jobs are kept longer than the `jobs` topic keeps records, so that no redelivery starts one again."""
+ADVICE_KEPT_SHARE = 0.25
+"""Of its window an answer of full mode may age before it is forgotten."""
 EARLY_FORECASTS_MAX = 10_000
 """Forecasts that overtook their job; the oldest go first, the job then waits for the next one or takes the prior."""
 
@@ -83,7 +86,10 @@ class Job(Struct):
 
 
 class App(Struct):
-    """A real-time application and the GPUs it holds. `switched` counts GPUs gained plus lost since `bucket` (a step index)."""
+    """A real-time application and the GPUs it holds. `switched` counts GPUs gained plus lost since `bucket` (a step index).
+
+    `ready`: nodes on which it serves by its declared probe; without a probe it is not asked.
+    """
 
     app_id: str
     spec: ApplicationSpec
@@ -96,10 +102,14 @@ class App(Struct):
     bucket: int = -1
     switched: int = 0
     since_ms: int = 0
+    ready: list[str] = field(default_factory=list)
 
 
 class Node(Struct):
-    """A node as telemetry knows it, plus what operators ordered. `size` never shrinks: a lost GPU keeps its place."""
+    """A node as telemetry knows it, plus what operators ordered. `size` never shrinks: a lost GPU keeps its place.
+
+    `quarantined`: GPUs whose memory somebody still holds, by the executor's own look at them.
+    """
 
     node: str
     pool: str
@@ -111,6 +121,7 @@ class Node(Struct):
     incarnation: int = 0
     draining: bool = False
     drain_deadline_ms: int = 0
+    quarantined: list[int] = field(default_factory=list)
 
 
 class Reserved(Struct):
@@ -133,7 +144,7 @@ class Finished(Struct, array_like=True):
 class State(Struct, dict=True):
     """One cluster. `covered` maps "topic/partition" to the next offset; `last_id` is the last accepted record's id.
 
-    `dict`: an index derived from the fields may hang on it (`index.py`); it is never encoded.
+    `advice`: per pool the newest answer of full mode (`advice.py`). `dict`: an index derived from the fields may hang on it (`index.py`); it is never encoded.
     """
 
     cluster: str
@@ -151,6 +162,12 @@ class State(Struct, dict=True):
     finished: dict[str, Finished] = field(default_factory=dict)
     early_forecasts: dict[str, list[SizeForecast]] = field(default_factory=dict)
     early_demand: dict[str, DemandForecast] = field(default_factory=dict)
+    advice: dict[str, PlanImproved] = field(default_factory=dict)
+
+
+def has_aged(advice: PlanImproved, now_ms: int) -> bool:
+    """Too much of its window is gone: demand and forecasts have moved on."""
+    return now_ms - advice.asked_ms > ADVICE_KEPT_SHARE * (advice.until_ms - advice.asked_ms)
 
 
 INDEX_ATTRIBUTE = "_index"

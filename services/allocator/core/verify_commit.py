@@ -70,7 +70,7 @@ def _open_to_new(state: State, card: Card) -> bool:
     node = state.nodes.get(card[0])
     if node is None or node.draining or node.health in (Health.SUSPECT, Health.LOST):
         return False
-    return card[1] < node.size and node.healthy[card[1]]
+    return card[1] < node.size and node.healthy[card[1]] and card[1] not in node.quarantined
 
 
 def _check_placed(state: State, effect: Placed) -> list[str]:

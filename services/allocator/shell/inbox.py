@@ -18,7 +18,9 @@ POLL_TIMEOUT_S = 5.0
 """Records wake the poll at once; this only bounds a silent one."""
 PATIENT_TYPES = frozenset(
     (
+        "job.prepared.v1",
         "job.started.v1",
+        "job.ready.v1",
         "job.progressed.v1",
         "job.checkpointed.v1",
         "node.reported.v1",
