@@ -13,12 +13,18 @@ Gpus = Annotated[float, Meta(ge=0, le=65_536)]
 
 
 class SizeForecast(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Run time of a job on one offered size; for a running job the total from its start, elapsed time included."""
+    """Run time of a job on one offered size; for a running job the total from its start, elapsed time included.
+
+    , : of one GPU, where the job tells enough of its model; : the chance that this is
+    more than the largest card of its pools has.
+    """
 
     gpus: GpuCount
     p50_s: DurationS
     p90_s: DurationS
     memory_mib: MemoryMib | None = None
+    memory_p90_mib: MemoryMib | None = None
+    out_of_memory: Annotated[float, Meta(ge=0, le=1)] | None = None
 
 
 class DurationForecast(Event, frozen=True, kw_only=True):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from schemas import commands, decisions, demand, executions, forecasts, jobs, nodes, placements, status, usage
+from schemas import commands, decisions, demand, executions, forecasts, jobs, models, nodes, placements, status, usage
 from schemas.base import Event
 from schemas.deadletters import DeadLetter
 
@@ -19,6 +19,8 @@ TYPES: dict[str, tuple[type[Event], str]] = {
     "forecast.duration.v1": (forecasts.DurationForecast, "forecasts"),
     "forecast.demand.v1": (forecasts.DemandForecast, "forecasts"),
     "forecast.arrivals.v1": (forecasts.ArrivalForecast, "forecasts"),
+    "model.chosen.v1": (models.ModelChosen, "models"),
+    "model.watched.v1": (models.ModelWatched, "models"),
     "command.drain-node.v1": (commands.DrainNode, "commands"),
     "command.undrain-node.v1": (commands.UndrainNode, "commands"),
     "command.checkpoint-job.v1": (commands.CheckpointJob, "commands"),

@@ -81,6 +81,7 @@ TOPICS: tuple[Topic, ...] = (
     _cluster("jobs", "job id", 7, "intake", "forecaster allocator intake console", "accepted, amended, revoked; routed to a cluster"),
     _cluster("demand", "application id", 30, "upstream", "forecaster console", "observed load and what one GPU serves", public=True),
     _cluster("forecasts", "job or application id", None, "forecaster", "allocator console", "durations per size, demand per step, arriving work"),
+    _cluster("models", "cluster", None, "forecaster", "forecaster console", "the duration model that answers for a cluster, its scores, its drift"),
     _cluster("commands", "node, job or reservation", 30, "console telemetry", "allocator telemetry", "drain, undrain, checkpoint, reserve, release"),
     _keyed("node-telemetry", "node", 1, "agent", "telemetry console", "samples of all GPUs of one node in one event"),
     _cluster("node-states", "node", None, "telemetry", "allocator console", "inventory, health and findings of a node"),
