@@ -10,7 +10,7 @@ from schemas.codec import DecodeError, decode_payload
 from schemas.decisions import DecisionInput, DecisionMade, RecordKind
 from schemas.records import Now
 from services.allocator.core.enact import enact
-from services.allocator.core.fold import FOLDS, fold, forget_finished
+from services.allocator.core.fold import FOLDS, fold, forget_aged_advice, forget_finished
 from services.allocator.core.state import Changes, State, forget_index
 
 
@@ -36,6 +36,7 @@ def fold_all(state: State, inputs: list[DecisionInput], now: Now, changes: Chang
         if type(event) in FOLDS:
             fold(state, event, item.traceparent, now, changes)
     forget_finished(state, now.domain_ms)
+    forget_aged_advice(state, now.domain_ms)
 
 
 def move(state: State, record: DecisionMade) -> None:

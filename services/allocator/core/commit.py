@@ -9,6 +9,7 @@ from schemas.executions import StopCause
 from schemas.jobs import JobAccepted
 from schemas.records import Now
 from schemas.registry import TYPE_OF
+from services.allocator.core.advice import better_plan
 from services.allocator.core.config import Policy
 from services.allocator.core.heuristic import default_iterations, plan_fast
 from services.allocator.core.holders import Holders
@@ -25,6 +26,8 @@ HOLDERS_MAX = 4
 PLAN_BUDGETS = 4
 """Times the planner's usual budget: about 6 ms of search at 64 GPUs. `Policy.iterations` caps the search where few jobs wait,
 this where hundreds do and every candidate grid costs half a millisecond."""
+FOLLOWED_PART = 4
+"""The search from full mode's answer gets this part of the budget of fast mode's own: it begins near its end."""
 _ACCEPTED = TYPE_OF[JobAccepted]
 _NAMES = {reason.value: reason.public_name for reason in Reason}
 
@@ -89,6 +92,9 @@ def plan_effects(
     for pool in pools_of(state):
         posed = pose(state, pool, memory_mib.get(pool, 0), policy, now, frozenset(placed))
         plan = plan_fast(posed.problem, _iterations(posed, policy), policy.seed)
+        plan = better_plan(
+            posed, state.advice.get(pool), plan, policy, now, _iterations(posed, policy) // FOLLOWED_PART
+        )
         effects.extend(_scalings(posed, plan))
         for effect in _starts(posed, plan, policy):
             placed.add(effect.job_id)

@@ -10,7 +10,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from schemas import commands, executions, forecasts, jobs, nodes
+from schemas import commands, decisions, executions, forecasts, jobs, nodes
 from schemas.executions import StopCause
 from schemas.records import Now
 from schemas.status import JobState
@@ -27,6 +27,7 @@ from services.allocator.core.state import (
     Node,
     Reserved,
     State,
+    has_aged,
 )
 
 Fold = Callable[[State, Any, str, Now, Changes], None]
@@ -211,6 +212,12 @@ def _release_block(state: State, event: commands.ReleaseBlock, traceparent: str,
     state.reservations.pop(event.reservation_id, None)
 
 
+def _plan_improved(state: State, event: decisions.PlanImproved, traceparent: str, now: Now, changes: Changes) -> None:
+    known = state.advice.get(event.pool)
+    if known is None or known.sequence < event.sequence:
+        state.advice[event.pool] = event
+
+
 def _ignored(state: State, event: Any, traceparent: str, now: Now, changes: Changes) -> None:
     """Covered, but nothing the grid depends on."""
 
@@ -230,6 +237,7 @@ FOLDS: dict[type, Fold] = {
     commands.ReserveBlock: _reserve_block,
     commands.ReleaseBlock: _release_block,
     executions.JobProgressed: _ignored,
+    decisions.PlanImproved: _plan_improved,
     **EXECUTION_FOLDS,
 }
 
@@ -237,6 +245,12 @@ FOLDS: dict[type, Fold] = {
 def fold(state: State, event: Any, traceparent: str, now: Now, changes: Changes) -> None:
     """Change the state by one event. KeyError for a type the allocator does not listen to: the shell filters by FOLDS."""
     FOLDS[type(event)](state, event, traceparent, now, changes)
+
+
+def forget_aged_advice(state: State, now_ms: int) -> None:
+    """Drop answers of full mode that are too old to help."""
+    for pool in [pool for pool, advice in state.advice.items() if has_aged(advice, now_ms)]:
+        del state.advice[pool]
 
 
 def forget_finished(state: State, now_ms: int) -> None:

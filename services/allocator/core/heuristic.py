@@ -9,6 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from services.allocator.core.kernels.board import FIRST, OPTION, START, Facts
+from services.allocator.core.kernels.follow import follow
 from services.allocator.core.kernels.repair import repair
 from services.allocator.core.kernels.search import solve
 from services.allocator.core.plan import Plan
@@ -52,16 +53,33 @@ def plan_fast(problem: Problem, iterations: int, seed: int = 0) -> Plan:
     return finished_plan(problem, "fast", place, segments)
 
 
-def plan_repaired(problem: Problem, earlier: Plan) -> Plan:
+def plan_repaired(problem: Problem, earlier: Plan, *, retry: bool = False) -> Plan:
     """Keep the earlier plan of the same pool and window as far as it is still legal and place only what is new.
 
     The problem's first jobs are those of the earlier plan, in the same order and with the same options; jobs after them
-    are new. Applications must have the demand, order and held GPUs they had.
+    are new. Applications must have the demand, order and held GPUs they had. `retry`: something may have become free, so
+    jobs that had no place are tried, too.
     """
-    kept = np.stack((earlier.start, earlier.first_gpu, earlier.option, np.zeros_like(earlier.start)), axis=1)
-    kept = np.ascontiguousarray(kept)
-    place, segments = repair(facts_of(problem), kept, earlier.segments, len(kept), FINISH_SHARE)
+    kept = kept_rows(earlier.start, earlier.first_gpu, earlier.option)
+    place, segments = repair(facts_of(problem), kept, earlier.segments, len(kept), retry, FINISH_SHARE)
     return finished_plan(problem, "fast", place, segments)
+
+
+def plan_followed(problem: Problem, kept: Ints, segments: Ints, iterations: int, seed: int = 0) -> list[Plan]:
+    """Two plans that begin with what is known of an earlier one: kept as it was, and each job as early as it fits, improved.
+
+    `kept`: one row per job of the problem (`kept_rows`), start -1 where nothing is known. Jobs may have any legal shape;
+    `segments` may break every rule of applications but "one on a GPU": whoever uses the plans verifies them.
+    """
+    facts = facts_of(problem)
+    as_it_was = repair(facts, kept, segments, len(kept), True, FINISH_SHARE)
+    pulled = follow(facts, kept, segments, iterations, seed, FINISH_SHARE)
+    return [finished_plan(problem, "followed", *found) for found in (as_it_was, pulled)]
+
+
+def kept_rows(start: Ints, first_gpu: Ints, option: Ints) -> Ints:
+    """Rows of start, first GPU, option for the kernels."""
+    return np.ascontiguousarray(np.stack((start, first_gpu, option, np.zeros_like(start)), axis=1))
 
 
 def default_iterations(problem: Problem) -> int:

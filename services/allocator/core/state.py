@@ -142,9 +142,10 @@ class Finished(Struct, array_like=True):
 
 
 class State(Struct, dict=True):
-    """One cluster. `covered` maps "topic/partition" to the next offset; `last_id` is the last accepted record's id.
+    """One cluster. `covered` maps "topic/partition" to the next offset; `last_id` is the last accepted record's id. `advice`: per
+    pool the newest answer of full mode (`advice.py`).
 
-    `advice`: per pool the newest answer of full mode (`advice.py`). `dict`: an index derived from the fields may hang on it (`index.py`); it is never encoded.
+    `dict`: an index derived from the fields may hang on it (`index.py`); it is never encoded.
     """
 
     cluster: str

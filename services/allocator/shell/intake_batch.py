@@ -12,6 +12,7 @@ from schemas.deadletters import dead_letter
 from schemas.decisions import Covered, DecisionInput
 from schemas.messages import message
 from schemas.records import Message, Now, Record
+from schemas.registry import topic_of
 from services.allocator.core.decide import INPUT_TOPICS
 from services.allocator.core.fold import FOLDS
 
@@ -82,7 +83,7 @@ def _input(
         return "", None
     event = envelope.event
     cluster = getattr(event, "cluster", "")
-    if type(event) not in FOLDS:
+    if type(event) not in FOLDS or topic_of(event) != record.topic:
         letters.append(_letter(record, "unexpected_type", f"{envelope.type} does not belong on {record.topic}", now))
         return "", None
     if cluster not in covered:

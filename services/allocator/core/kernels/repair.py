@@ -31,22 +31,25 @@ from services.allocator.core.kernels.search import close_grid, empty_grid, margi
 
 
 @njit(cache=True)
-def repair(f, kept, segments, known, finish_share):
+def repair(f, kept, segments, known, retry, finish_share):
     """Job rows and segments after a small change.
 
     `kept` are job rows of the earlier plan for the first `known` jobs; later jobs are new. Segments stay if all of
     them still fit, else applications are laid out anew. Kept jobs that no longer fit are placed again with the new
-    ones, most valuable first.
+    ones, most valuable first; with `retry` also those that had no place.
     """
     w, g = work_of(f, finish_share), empty_grid(f)
-    if not _keep_segments(f, g, segments):
+    if not keep_segments(f, g, segments):
         segments = lay_out(f, g.bits[GUARD_LO], g.bits[GUARD_HI], 0)
     close_grid(f, w, g)
     missing = np.zeros(f.jobs.shape[0], np.bool_)
     for j in range(f.jobs.shape[0]):
-        if j < known:
+        missing[j] = j >= known or (kept[j, START] < 0 and retry)
+        if j < known and kept[j, START] >= 0:
             g.place[j] = kept[j]
-        missing[j] = j >= known or (kept[j, START] >= 0 and not _keep_job(f, g, j))
+            missing[j] = not _keep_job(f, g, j)
+            if missing[j]:
+                g.place[j, START] = -1  # placed again below, unless it may not be placed any more
     fill_nodes(w, g, 0, w.shape[0])
     order = value_order(f, missing)
     margin = margin_density(f, g, order)
@@ -56,7 +59,7 @@ def repair(f, kept, segments, known, finish_share):
 
 
 @njit(cache=True)
-def _keep_segments(f, g, segments):
+def keep_segments(f, g, segments):
     """Put all segments into the guard words if every one of them still fits; whether they did."""
     taken = g.bits[BUSY_LO : BUSY_HI + 1]
     blocked_words(f, g.bits[GUARD_LO], g.bits[GUARD_HI])

@@ -53,6 +53,16 @@ def next_random(state):
 
 
 @njit(cache=True)
+def seeded(seed):
+    """A fresh stream."""
+    state = np.empty(1, np.uint64)
+    state[0] = np.uint64(seed) ^ np.uint64(0x9E3779B97F4A7C15)
+    if state[0] == ZERO:
+        state[0] = ONE
+    return state
+
+
+@njit(cache=True)
 def draw(state, n):
     """A number in 0..n-1 for n < 2**31."""
     return np.int64((next_random(state) >> np.uint64(33)) % np.uint64(n))
@@ -315,10 +325,7 @@ def solve(f, iterations, seed, finish_share):
     if iterations <= 0 or len(order) < 2:
         build(w, g, order, forced, margin, g.flat)
         return g.place, segments
-    random = np.empty(1, np.uint64)
-    random[0] = np.uint64(seed) ^ np.uint64(0x9E3779B97F4A7C15)
-    if random[0] == ZERO:
-        random[0] = ONE
+    random = seeded(seed)
     starts = min(STARTS_MAX, 1 + iterations // ITERATIONS_PER_START_MIN)
     each = iterations // (2 * starts)
     empty = g.bits.copy()
