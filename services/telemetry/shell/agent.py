@@ -14,13 +14,13 @@ from msgspec import Struct
 
 from schemas.codec import DecodeError, decode_record
 from schemas.messages import message
-from schemas.nodes import GpuSample, NodeSampled
+from schemas.nodes import NodeSampled
 from schemas.placements import NodePlaced
 from schemas.records import Message
 from services.runtime.bus.port import Bus, BusError, Producer
 from services.runtime.clock import Clock
 from services.telemetry.shell.simulated import SimulatedSource
-from services.telemetry.shell.source import Source
+from services.telemetry.shell.source import NodeReading, Source
 
 SOURCE = "/gpugrid/agent"
 PERIOD_S = 5.0
@@ -100,7 +100,7 @@ class Agent:
             self.dropped += len(samples)
             await self._drop_producer()
 
-    def _message(self, node: str, place: int, gpus: list[GpuSample]) -> Message:
+    def _message(self, node: str, place: int, reading: NodeReading) -> Message:
         now_ms, wall_ms = self._clock.now_ms(), self._clock.wall_ms()
         event = NodeSampled(
             node=node,
@@ -109,7 +109,9 @@ class Agent:
             time_ms=now_ms,
             wall_ms=wall_ms,
             source=self._source.name,
-            gpus=gpus,
+            gpus=reading.gpus,
+            host=reading.host,
+            topology=reading.topology,
             rack=self._settings.rack,
             order=order_of(node, place),
             driver=self._source.driver,

@@ -2,24 +2,27 @@
 
 Owns: isolation. A field that a card doesn't support is missing; a card that fails has an `error`, and the others are still
 read; a driver that was reloaded is opened again; a call that hangs doesn't hang the agent. Refuses: judging values (that is
-telemetry's core). Read next: `agent.py`.
+telemetry's core). Read next: `nvml_card.py`, `nvml_events.py`, `agent.py`.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+import contextlib
+import time
 from typing import Any
 
-from schemas.nodes import GpuProcess, GpuSample
-from services.telemetry.shell.source import SourceError
+from schemas.nodes import GpuSample, Topology, XidReport
+from services.telemetry.shell.host import HostSampler, ProcessJobs
+from services.telemetry.shell.nvml_card import CardReader, text
+from services.telemetry.shell.nvml_events import XidEvents
+from services.telemetry.shell.nvml_topology import read_topology
+from services.telemetry.shell.source import NodeReading, SourceError
 
 READ_WAIT_S = 4.0
 """A node's cards are read in milliseconds; below the sampling period, so that a hanging driver is reported in time."""
-PROCESSES_MAX = 256
-"""Per card; more would make a sample of eight cards larger than a record may be."""
-MEMORY_MIB_MAX = 16_777_216
-MIB = 1024 * 1024
+TOPOLOGY_PERIOD_S = 600.0
+"""It only changes with the driver; repeated so that whoever reads the topic later learns it, too."""
 
 
 class NvmlSource:
@@ -33,7 +36,13 @@ class NvmlSource:
 
             library = pynvml
         self._library = library
+        self._cards = CardReader(library, ProcessJobs().job_of)
+        self._host = HostSampler()
         self._known: dict[int, str] = {}
+        self._events: XidEvents | None = None
+        self._open_now = False
+        self._topology_due_s = 0.0
+        self._topology: Topology | None = None
         self._reading: asyncio.Task[list[GpuSample]] | None = None
         self.driver = ""
         try:
@@ -44,86 +53,79 @@ class NvmlSource:
                 "the GPUs"
             ) from error
 
-    async def read(self, node: str) -> list[GpuSample]:
+    async def read(self, node: str) -> NodeReading:
         if self._reading is None:
             self._reading = asyncio.create_task(asyncio.to_thread(self._read))
         done, _ = await asyncio.wait((self._reading,), timeout=READ_WAIT_S)
         if not done:
-            return self._failed("NVML does not answer")  # the call goes on; it is not made a second time
+            return NodeReading(self._failed("NVML does not answer"), self._host.sample())  # it is not called twice
         self._reading = None
-        return done.pop().result()
+        topology, self._topology = self._topology, None
+        return NodeReading(done.pop().result(), self._host.sample(), topology)
+
+    # --- everything below runs in a thread, one at a time
 
     def _open(self) -> None:
-        self._library.nvmlInit()
-        self.driver = _text(self._library.nvmlSystemGetDriverVersion())
+        """Old handles and event sets are void after a driver reload: let go of all and start anew."""
+        library = self._library
+        if self._open_now:
+            with contextlib.suppress(library.NVMLError):
+                library.nvmlShutdown()
+            self._open_now, self._events = False, None
+        library.nvmlInit()
+        self._open_now = True
+        self.driver = text(library.nvmlSystemGetDriverVersion())
+        handles = self._handles(library.nvmlDeviceGetCount())
+        self._events = XidEvents(library, handles)
+        self._topology_due_s = 0.0
 
     def _read(self) -> list[GpuSample]:
         library = self._library
         try:
             count = self._count()
         except library.NVMLError as error:
-            return self._failed(_text(error))
-        samples = [self._read_gpu(index) for index in range(count)]
+            return self._failed(text(error))
+        xids = self._events.take() if self._events is not None else {}
+        samples = [self._read_gpu(index, xids.get(index, [])) for index in range(count)]
+        self._look_at_topology(count)
         gone = [index for index in self._known if index >= count]
         return samples + [GpuSample(index=index, uuid=self._known[index], error="no longer listed") for index in gone]
 
     def _count(self) -> int:
         """After a driver reload the library has to be opened again."""
-        try:
-            return self._library.nvmlDeviceGetCount()
-        except self._library.NVMLError:
+        library = self._library
+        if not self._open_now:
             self._open()
-            return self._library.nvmlDeviceGetCount()
+        try:
+            return library.nvmlDeviceGetCount()
+        except library.NVMLError:
+            self._open()
+            return library.nvmlDeviceGetCount()
 
-    def _read_gpu(self, index: int) -> GpuSample:
+    def _read_gpu(self, index: int, xids: list[XidReport]) -> GpuSample:
         library = self._library
         try:
             handle = library.nvmlDeviceGetHandleByIndex(index)
-            uuid = _text(library.nvmlDeviceGetUUID(handle))
+            uuid = text(library.nvmlDeviceGetUUID(handle))
             self._known[index] = uuid
-            memory = self._field(library.nvmlDeviceGetMemoryInfo, handle)
-            rates = self._field(library.nvmlDeviceGetUtilizationRates, handle)
-            power_mw = self._field(library.nvmlDeviceGetPowerUsage, handle)
-            temperature = self._field(library.nvmlDeviceGetTemperature, handle, library.NVML_TEMPERATURE_GPU)
-            name = self._field(library.nvmlDeviceGetName, handle)
-            processes = self._field(library.nvmlDeviceGetComputeRunningProcesses, handle)
+            return self._cards.read(index, handle, uuid, xids)
         except library.NVMLError as error:
-            return GpuSample(index=index, uuid=self._known.get(index, f"unknown-{index}"), error=_text(error))
-        return GpuSample(
-            index=index,
-            uuid=uuid,
-            model="" if name is None else _text(name),
-            memory_total_mib=None if memory is None else memory.total / MIB,
-            memory_used_mib=None if memory is None else memory.used / MIB,
-            utilization_pct=None if rates is None else float(rates.gpu),
-            power_w=None if power_mw is None else power_mw / 1000,
-            temperature_c=None if temperature is None else float(temperature),
-            processes=_processes(processes or []),
-        )
+            uuid = self._known.get(index, f"unknown-{index}")
+            return GpuSample(index=index, uuid=uuid, error=text(error), xids=xids)
 
-    def _field(self, call: Callable[..., Any], *arguments: Any) -> Any:
-        """None if this card or driver doesn't have it; anything else is the card's failure."""
-        library = self._library
-        try:
-            return call(*arguments)
-        except library.NVMLError as error:
-            if error.value in (library.NVML_ERROR_NOT_SUPPORTED, library.NVML_ERROR_FUNCTION_NOT_FOUND):
-                return None
-            raise
+    def _look_at_topology(self, count: int) -> None:
+        now_s = time.monotonic()
+        if now_s >= self._topology_due_s:
+            self._topology_due_s = now_s + TOPOLOGY_PERIOD_S
+            self._topology = read_topology(self._library, self._handles(count))
+
+    def _handles(self, count: int) -> dict[int, Any]:
+        """Of the cards that can be reached."""
+        handles = {}
+        for index in range(count):
+            with contextlib.suppress(self._library.NVMLError):
+                handles[index] = self._library.nvmlDeviceGetHandleByIndex(index)
+        return handles
 
     def _failed(self, error: str) -> list[GpuSample]:
         return [GpuSample(index=index, uuid=uuid, error=error[:256]) for index, uuid in sorted(self._known.items())]
-
-
-def _processes(found: list[Any]) -> list[GpuProcess]:
-    """Memory is unknown in some containers and rubbish on some cards; a process is worth telling of anyway."""
-    told = []
-    for process in found[:PROCESSES_MAX]:
-        memory_mib = (process.usedGpuMemory or 0) // MIB
-        if process.pid >= 1:
-            told.append(GpuProcess(pid=process.pid, memory_mib=memory_mib if memory_mib <= MEMORY_MIB_MAX else 0))
-    return told
-
-
-def _text(value: Any) -> str:
-    return (value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value))[:256]

@@ -9,8 +9,9 @@ import zlib
 from collections.abc import Callable
 
 from schemas.catalog import Pool
-from schemas.nodes import GpuSample
+from schemas.nodes import GpuProcess, GpuSample
 from schemas.placements import Desired, NodePlaced
+from services.telemetry.shell.source import NodeReading
 
 JOB_PCT = (82.0, 98.0)
 APPLICATION_PCT = (35.0, 75.0)
@@ -19,6 +20,8 @@ MEMORY_SHARE = (0.60, 0.92)
 IDLE_POWER_W = 70.0
 BUSY_POWER_W = 630.0
 MINUTE_MS = 60_000
+PID_BASE = 4_194_305
+"""One above the most processes Linux can number: a played process is nobody's."""
 
 
 class SimulatedSource:
@@ -30,37 +33,39 @@ class SimulatedSource:
     def __init__(self, pool: Pool, now_ms: Callable[[], int]) -> None:
         self._pool = pool
         self._now_ms = now_ms
-        self._busy: dict[str, dict[int, bool]] = {}
+        self._busy: dict[str, dict[int, tuple[str, bool]]] = {}
         self.errors: dict[tuple[str, int], str] = {}
 
     def place(self, placed: NodePlaced) -> None:
         """Remember which cards are held, and whether by an application."""
         self._busy[placed.node] = {
-            gpu: assignment.application
+            gpu: (assignment.job_id, assignment.application)
             for assignment in placed.assignments
             if assignment.desired is Desired.RUN
             for gpu in assignment.gpus
         }
 
-    async def read(self, node: str) -> list[GpuSample]:
-        return [self._read(node, index) for index in range(self._pool.node_gpus)]
+    async def read(self, node: str) -> NodeReading:
+        return NodeReading([self._read(node, index) for index in range(self._pool.node_gpus)])
 
     def _read(self, node: str, index: int) -> GpuSample:
         uuid = f"GPU-{node}-{index}"
         error = self.errors.get((node, index))
         if error is not None:
             return GpuSample(index=index, uuid=uuid, error=error)
-        application = self._busy.get(node, {}).get(index)
+        holder = self._busy.get(node, {}).get(index)
         share = _share(f"{node}/{index}/{self._now_ms() // MINUTE_MS}")
-        low, high = (0.0, 0.0) if application is None else APPLICATION_PCT if application else JOB_PCT
+        low, high = (0.0, 0.0) if holder is None else APPLICATION_PCT if holder[1] else JOB_PCT
         utilization = low + (high - low) * share
-        memory = 0.0 if application is None else MEMORY_SHARE[0] + (MEMORY_SHARE[1] - MEMORY_SHARE[0]) * share
+        memory = 0.0 if holder is None else MEMORY_SHARE[0] + (MEMORY_SHARE[1] - MEMORY_SHARE[0]) * share
+        used_mib = round(memory * self._pool.memory_mib, 1)
         return GpuSample(
             index=index,
             uuid=uuid,
             model=self._pool.gpu_model,
             memory_total_mib=float(self._pool.memory_mib),
-            memory_used_mib=round(memory * self._pool.memory_mib, 1),
+            memory_used_mib=used_mib,
+            processes=[GpuProcess(pid=PID_BASE + index, memory_mib=int(used_mib), job_id=holder[0])] if holder else [],
             utilization_pct=round(utilization, 1),
             power_w=round(IDLE_POWER_W + (BUSY_POWER_W - IDLE_POWER_W) * utilization / 100, 1),
             temperature_c=round(34.0 + 40.0 * utilization / 100, 1),
