@@ -107,6 +107,12 @@ class MemoryBus:
         """The next call that sends to this topic raises SendUnknownError, with nothing or with everything stored."""
         self._failing.setdefault(topic, deque()).append(how)
 
+    def heal(self) -> None:
+        """From now on nothing goes wrong; what is on its way or hidden still takes its time."""
+        self.dice = FaultDice(FaultPlan())
+        self._calm = True
+        self._failing.clear()
+
     def compact(self, topic: str, *, drop_tombstones: bool = False) -> int:
         """Leave only the last record per key (and the newest); returns how many records went."""
         return sum(self._logs[part].compact(drop_tombstones=drop_tombstones) for part in self.partitions(topic))
