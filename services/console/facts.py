@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from schemas.base import Event
 from schemas.codec import DecodeError, Envelope, decode_record
 from schemas.commands import DrainNode, UndrainNode
 from schemas.forecasts import DurationForecast, SizeForecast
@@ -136,46 +137,113 @@ def readable(record: Record) -> Envelope | None:
 
 def world_of(records: Mapping[str, Sequence[Record]], *, complete: bool = True) -> World:
     """Fold the records of FACT_TOPICS (and `forecasts`, if there) into one picture."""
-    world = World(complete=complete)
+    fold = WorldFold()
     for record in records.get("jobs", ()):
-        _fold_job(world, record)
-    for job_id, record in newest_per_key(records.get("job-status", ())).items():
-        envelope = _counted(world, record)
-        if envelope is not None and isinstance(envelope.event, JobStatusChanged):
-            view = world.jobs.get(job_id, JobView(job_id))
-            submitted_ms = view.submitted_ms if view.submitted_ms is not None else envelope.event.submitted_ms
-            world.jobs[job_id] = replace(
-                view,
-                status=envelope.event,
-                submitted_ms=submitted_ms,
-                cluster=view.cluster or envelope.event.cluster,
-                traceparent=view.traceparent or envelope.traceparent,
-            )
-    for node, record in newest_per_key(records.get("placements", ())).items():
-        envelope = _counted(world, record)
-        if envelope is not None and isinstance(envelope.event, NodePlaced):
-            world.placements[node] = envelope.event
-    for node, record in newest_per_key(records.get("node-states", ())).items():
-        envelope = _counted(world, record)
-        if envelope is not None and isinstance(envelope.event, NodeStateChanged):
-            world.nodes[node] = envelope.event
-            world.node_partition[node] = record.partition
+        fold.take(record)
+    for topic in ("job-status", "placements", "node-states"):
+        for record in newest_per_key(records.get(topic, ())).values():
+            fold.take(record)
     for record in records.get("commands", ()):
-        envelope = _counted(world, record)
-        if envelope is not None and isinstance(envelope.event, DrainNode):
-            world.draining[envelope.event.node] = envelope.event
-        elif envelope is not None and isinstance(envelope.event, UndrainNode):
-            world.draining.pop(envelope.event.node, None)
+        fold.take(record)
     for job_id, record in newest_per_key(records.get("forecasts", ())).items():
-        if job_id in world.jobs:
-            envelope = _counted(world, record)
-            if envelope is not None and isinstance(envelope.event, DurationForecast):
-                world.jobs[job_id] = replace(world.jobs[job_id], forecast=envelope.event)
-    _number_queue(world)
-    return world
+        if job_id in fold.world.jobs:
+            fold.take(record)
+    fold.world.complete = complete
+    number_queue(fold.world)
+    return fold.world
 
 
-def _number_queue(world: World) -> None:
+EARLY_MAX = 20_000
+"""Forecasts kept for jobs not seen yet: topics are read side by side, so some come first; most belong to jobs long gone."""
+
+
+@dataclass(slots=True)
+class WorldFold:
+    """The same picture, record by record, in offset order per partition. Positions in the queue come from `number_queue`."""
+
+    world: World = field(default_factory=World)
+    _early: dict[str, DurationForecast] = field(default_factory=dict)
+
+    def take(self, record: Record) -> Event | None:
+        """Fold one record; the event it carried, or None for a tombstone or something that is no event."""
+        if record.value is None:
+            return None
+        envelope = readable(record)
+        if envelope is None:
+            self.world.unreadable += 1
+            return None
+        self.fold(envelope, record.partition)
+        return envelope.event
+
+    def fold(self, envelope: Envelope, partition: int) -> None:
+        """Fold one event; others than those of FACT_TOPICS and forecasts change nothing."""
+        world, event = self.world, envelope.event
+        match event:
+            case JobAccepted() | ApplicationAccepted() | JobAmended():
+                self._fold_job(envelope)
+            case JobStatusChanged():
+                view = world.jobs.get(event.job_id, JobView(event.job_id))
+                world.jobs[event.job_id] = replace(
+                    view,
+                    status=event,
+                    submitted_ms=view.submitted_ms if view.submitted_ms is not None else event.submitted_ms,
+                    cluster=view.cluster or event.cluster,
+                    traceparent=view.traceparent or envelope.traceparent,
+                )
+            case NodePlaced():
+                world.placements[event.node] = event
+            case NodeStateChanged():
+                world.nodes[event.node] = event
+                world.node_partition[event.node] = partition
+            case DrainNode():
+                world.draining[event.node] = event
+            case UndrainNode():
+                world.draining.pop(event.node, None)
+            case DurationForecast():
+                if event.job_id in world.jobs:
+                    world.jobs[event.job_id] = replace(world.jobs[event.job_id], forecast=event)
+                else:
+                    self._early[event.job_id] = event
+                    if len(self._early) > EARLY_MAX:
+                        del self._early[next(iter(self._early))]
+
+    def _fold_job(self, envelope: Envelope) -> None:
+        event, jobs = envelope.event, self.world.jobs
+        if isinstance(event, JobAccepted):
+            known = jobs.get(event.job_id, JobView(event.job_id))
+            if known.job is None:
+                jobs[event.job_id] = replace(
+                    known,
+                    job=event.spec,
+                    cluster=event.cluster,
+                    submitted_ms=event.submitted_ms,
+                    accepted_ms=event.accepted_ms,
+                    arrival=len(jobs),
+                    priority=event.spec.priority,
+                    time_limit_s=event.spec.time_limit_s,
+                    traceparent=envelope.traceparent or known.traceparent,
+                    forecast=self._early.pop(event.job_id, known.forecast),
+                )
+        elif isinstance(event, ApplicationAccepted):
+            known = jobs.get(event.app_id, JobView(event.app_id))
+            jobs[event.app_id] = replace(
+                known,
+                application=event.spec,
+                cluster=event.cluster,
+                accepted_ms=event.accepted_ms,
+                priority=event.spec.priority,
+                traceparent=envelope.traceparent or known.traceparent,
+            )
+        elif isinstance(event, JobAmended) and event.job_id in jobs:
+            known = jobs[event.job_id]
+            jobs[event.job_id] = replace(
+                known,
+                priority=event.priority if event.priority is not None else known.priority,
+                time_limit_s=event.time_limit_s if event.time_limit_s is not None else known.time_limit_s,
+            )
+
+
+def number_queue(world: World) -> None:
     """Positions per cluster: by priority, then arrival, as the allocator numbers them."""
     queued = [view for view in world.jobs.values() if view.status and view.status.state is JobState.QUEUED and view.job]
     queued.sort(key=lambda view: (view.cluster or "", -(view.priority or 0), view.arrival))
@@ -184,48 +252,6 @@ def _number_queue(world: World) -> None:
         cluster = view.cluster or ""
         places[cluster] = places.get(cluster, 0) + 1
         world.jobs[view.job_id] = replace(view, position=places[cluster])
-
-
-def _counted(world: World, record: Record) -> Envelope | None:
-    envelope = readable(record)
-    if envelope is None:
-        world.unreadable += 1
-    return envelope
-
-
-def _fold_job(world: World, record: Record) -> None:
-    envelope = _counted(world, record)
-    if envelope is None:
-        return
-    event = envelope.event
-    if isinstance(event, JobAccepted):
-        world.jobs[event.job_id] = JobView(
-            event.job_id,
-            job=event.spec,
-            cluster=event.cluster,
-            submitted_ms=event.submitted_ms,
-            accepted_ms=event.accepted_ms,
-            arrival=len(world.jobs),
-            priority=event.spec.priority,
-            time_limit_s=event.spec.time_limit_s,
-            traceparent=envelope.traceparent,
-        )
-    elif isinstance(event, ApplicationAccepted):
-        world.jobs[event.app_id] = JobView(
-            event.app_id,
-            application=event.spec,
-            cluster=event.cluster,
-            accepted_ms=event.accepted_ms,
-            priority=event.spec.priority,
-            traceparent=envelope.traceparent,
-        )
-    elif isinstance(event, JobAmended) and event.job_id in world.jobs:
-        view = world.jobs[event.job_id]
-        world.jobs[event.job_id] = replace(
-            view,
-            priority=event.priority if event.priority is not None else view.priority,
-            time_limit_s=event.time_limit_s if event.time_limit_s is not None else view.time_limit_s,
-        )
 
 
 def state_named(text: str) -> str:
