@@ -19,7 +19,7 @@ Steps = Annotated[list[Annotated[list[int], Meta(max_length=2)]], Meta(max_lengt
 
 class Ring(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A trailing window in equal steps: `newest` is the last step's number since the Unix epoch, `steps` the last ones, newest
-    first, each [observed, busy] in tenths of a GPU-second. Steps never observed are empty."""
+    first, each [observed, busy] in GPU-milliseconds. Steps never observed are empty."""
 
     newest: Annotated[int, Meta(ge=0)] = 0
     steps: Steps = []
@@ -58,7 +58,7 @@ class JobUsage(Event, frozen=True, kw_only=True):
 
     `held_gpu_s` = `busy_gpu_s` (time × utilization) + what was left unused; `idle_gpu_s`: held below the idle threshold.
     `unseen_gpu_s`: held without a believed reading. `sampled_ms`: per node, up to which sample this counts.
-    `samples_per_s` is the job's own last report, `usual_samples_per_s` what its model usually does on as many GPUs.
+    `samples_per_s` is the job's own usual report, `usual_samples_per_s` what `model` usually does on as many `gpus`.
     """
 
     job_id: Identifier
@@ -71,6 +71,8 @@ class JobUsage(Event, frozen=True, kw_only=True):
     energy_j: Seconds = 0.0
     memory_mib_peak: MemoryMib = 0
     windows: Windows = Windows()
+    model: ShortText = ""
+    gpus: Annotated[int, Meta(ge=0)] = 0
     samples_per_s: Seconds | None = None
     usual_samples_per_s: Seconds | None = None
     sampled_ms: dict[Identifier, WallMs] = {}
