@@ -7,6 +7,7 @@ from typing import Annotated
 from msgspec import Meta
 
 from schemas.base import DurationS, Event, GpuIndex, Identifier, ShortText, TimeMs
+from schemas.rules import Rules
 
 
 class DrainNode(Event, frozen=True, kw_only=True):
@@ -54,3 +55,12 @@ class ReleaseBlock(Event, frozen=True, kw_only=True):
     reservation_id: Identifier
     cluster: Identifier
     ordered_ms: TimeMs
+
+
+class ChangeRules(Event, frozen=True, kw_only=True):
+    """Replace the rules of a cluster as a whole. Only a version above the one in force is taken."""
+
+    cluster: Identifier
+    rules: Rules
+    ordered_ms: TimeMs
+    cause: ShortText = ""

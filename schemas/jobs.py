@@ -128,7 +128,8 @@ class ModelFacts(Struct, frozen=True, kw_only=True, omit_defaults=True):
 class JobSpec(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What a batch-like job declares. `sizes`: block sizes it can use, powers of two; `requested_gpus`: the one it asks for.
 
-    Exactly one of `command` and `template` says what runs. `pools`: acceptable pools, empty = any of the cluster.
+    Exactly one of `command` and `template` says what runs. `pools`: acceptable pools, empty = any of the cluster. `deadline_ms`: when
+    its result is wanted; the nearer, the more urgent.
     """
 
     kind: Kind
@@ -150,6 +151,7 @@ class JobSpec(Struct, frozen=True, kw_only=True, omit_defaults=True):
     pools: Annotated[list[Identifier], Meta(max_length=64)] = []
     labels: Labels = {}
     model: ModelFacts | None = None
+    deadline_ms: TimeMs | None = None
 
 
 class ApplicationSpec(Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -26,6 +26,7 @@ TYPES: dict[str, tuple[type[Event], str]] = {
     "command.checkpoint-job.v1": (commands.CheckpointJob, "commands"),
     "command.reserve-block.v1": (commands.ReserveBlock, "commands"),
     "command.release-block.v1": (commands.ReleaseBlock, "commands"),
+    "command.change-rules.v1": (commands.ChangeRules, "commands"),
     "node.sampled.v1": (nodes.NodeSampled, "node-telemetry"),
     "node.state-changed.v1": (nodes.NodeStateChanged, "node-states"),
     "job.prepared.v1": (executions.JobPrepared, "executions"),
