@@ -6,13 +6,13 @@ import msgspec
 
 from schemas.base import Event
 from schemas.codec import encode_payload
-from schemas.decisions import Covered, DecisionInput, DecisionMade
+from schemas.decisions import Covered, DecisionInput, DecisionMade, PlanImproved
 from schemas.placements import NodePlaced
 from schemas.records import Now
 from schemas.registry import TYPE_OF, topic_of
 from schemas.status import JobStatusChanged
 from services.allocator.core.config import Policy
-from services.allocator.core.decide import INPUT_TOPICS, Settings, claim, decide
+from services.allocator.core.decide import INPUT_TOPICS, Decided, Settings, claim, decide
 from services.allocator.core.project import placements, statuses
 from services.allocator.core.reader import read
 from services.allocator.core.state import Job, State
@@ -24,7 +24,10 @@ SETTINGS = Settings(policy=POLICY, memory_mib={build.POOL: 81_920}, code_version
 
 
 class Driver:
-    """One cluster. A second state only reads the log; after every decision it must equal the deciding one byte for byte."""
+    """One cluster; `decided` is its last decision.
+
+    A second state only reads the log; after every decision it must equal the deciding one byte for byte.
+    """
 
     def __init__(self, settings: Settings = SETTINGS, at_ms: int = build.START_MS) -> None:
         self.settings = settings
@@ -33,6 +36,7 @@ class Driver:
         self.now_ms = at_ms
         self.wall_ms = at_ms
         self.log: list[DecisionMade] = []
+        self.decided: Decided
         self._offsets = dict.fromkeys(INPUT_TOPICS, 0)
         self._placements: dict[str, NodePlaced] = {}
         self._statuses: dict[str, JobStatusChanged] = {}
@@ -54,7 +58,15 @@ class Driver:
             for topic in INPUT_TOPICS
             if any(item.topic == topic for item in inputs)
         ]
-        decided = decide(self.state, inputs, covered, self._now(), self.settings)
+        return self._decide(inputs, covered)
+
+    def take(self, answer: PlanImproved) -> Driver:
+        """A decision with full mode's answer: an input without a place in a topic."""
+        item = self._input(answer, answer.sequence)
+        return self._decide([item], [])
+
+    def _decide(self, inputs: list[DecisionInput], covered: list[Covered]) -> Driver:
+        decided = self.decided = decide(self.state, inputs, covered, self._now(), self.settings)
         assert decided.violations == []
         self._accept(decided.record)
         for placed in placements(self.state, list(decided.changes.nodes)):
@@ -78,10 +90,11 @@ class Driver:
     def _now(self) -> Now:
         return Now(self.now_ms, self.wall_ms)
 
-    def _input(self, event: Event) -> DecisionInput:
+    def _input(self, event: Event, offset: int = -1) -> DecisionInput:
         topic = topic_of(event)
-        offset = self._offsets[topic]
-        self._offsets[topic] += 1
+        if offset < 0:
+            offset = self._offsets[topic]
+            self._offsets[topic] += 1
         return DecisionInput(
             topic=topic,
             partition=0,

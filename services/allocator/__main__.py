@@ -12,6 +12,8 @@ from services.allocator.shell.warmup import use_kernel_cache, warm_up
 use_kernel_cache()  # numba reads its cache folder when it is imported, so this comes first
 
 from schemas.catalog import Catalog, read_catalog  # noqa: E402
+from services.allocator.shell.full_mode import FullMode  # noqa: E402
+from services.allocator.shell.full_process import ProcessSolver  # noqa: E402
 from services.allocator.shell.loop import Allocator  # noqa: E402
 from services.allocator.shell.observe import DecisionObserver  # noqa: E402
 from services.allocator.shell.settings import AllocatorConfig, settings_of  # noqa: E402
@@ -37,13 +39,18 @@ def main() -> int:
             around.not_ready = "compiling kernels"
             await asyncio.to_thread(warm_up)
             settings = settings_of(config, catalog)
+            observer = DecisionObserver(around.tracing, around.metrics)
+            full_mode = None
+            if config.full_s > 0:
+                full_mode = FullMode(ProcessSolver(), config.full_s, config.full_every_s, observer.count_answer)
             allocator = Allocator(
                 around.bus,
                 around.clock,
                 catalog,
                 settings.__getitem__,
                 instance_id=around.instance_id,
-                observe=DecisionObserver(around.tracing, around.metrics),
+                observe=observer,
+                full_mode=full_mode,
             )
             settle_memory()
             running = asyncio.create_task(allocator.run(stop))

@@ -44,6 +44,8 @@ SEED_DEFAULT = 2
 """2017-11-10: by its gain over priority backfill neither among the best three nor among the worst three of seeds 1 to 10."""
 SPEED = 720.0
 """Domain seconds per virtual wall second, as in the demo: a day in two minutes."""
+FULL_EVERY_S = 900.0
+"""Domain seconds between two questions to full mode, if it is on: a hundred answers a day, each as slow as on a real machine."""
 LEAD_S = 2.0
 """Virtual wall seconds for nodes to appear before the day's first moment."""
 TAIL_S = 1.0
@@ -85,15 +87,18 @@ class Simulated:
     took_s: float
 
 
-def simulate_day(day: Day, parts: Parts | None = None, *, speed: float = SPEED) -> Simulated:
-    """Run the day to its end. Raises what any service raises: nothing is restarted here."""
+def simulate_day(day: Day, parts: Parts | None = None, *, speed: float = SPEED, full_s: float = 0.0) -> Simulated:
+    """Run the day to its end. Raises what any service raises: nothing is restarted here.
+
+    `full_s`: the solver's deterministic seconds per answer of full mode, which comes so many domain seconds later; 0: off.
+    """
     use_kernel_cache()
     begun_s = time.perf_counter()
     chosen = parts or real_parts()
 
     async def main(clock: VirtualClock) -> tuple[Observation, str]:
         bus = MemoryBus({topic.name: topic.partitions for topic in TOPICS}, clock=clock)
-        await _run(day, chosen, bus, clock)
+        await _run(day, chosen, bus, clock, full_s)
         return await observed(bus, day), _digest(bus)
 
     start_ms = day.start_ms - round(LEAD_S * speed * 1000)
@@ -171,10 +176,11 @@ def _digest(bus: MemoryBus) -> str:
     return digest.hexdigest()
 
 
-async def _run(day: Day, parts: Parts, bus: MemoryBus, clock: Clock) -> None:
+async def _run(day: Day, parts: Parts, bus: MemoryBus, clock: Clock, full_s: float) -> None:
     """All services until a moment after the day's end. The first one that fails ends the run with its exception."""
     from services.allocator.core.config import Policy
     from services.allocator.core.decide import Settings
+    from services.allocator.shell.full_mode import FullMode, InlineSolver
     from services.allocator.shell.loop import Allocator
     from services.executor.shell.drivers.simulated import SimulatedDriver
     from services.executor.shell.journal_store import MemoryJournal
@@ -185,7 +191,10 @@ async def _run(day: Day, parts: Parts, bus: MemoryBus, clock: Clock) -> None:
     catalog, nodes = catalog_of(day), node_names(day)
     memory_mib = {day.pool: catalog.clusters[day.cluster].pools[day.pool].memory_mib}
     settings = Settings(policy=Policy(), memory_mib=memory_mib, code_version="simulation", writer="simulate")
-    allocator = Allocator(bus, clock, catalog, lambda _: settings, instance_id="a0")
+    full_mode = None
+    if full_s > 0:
+        full_mode = FullMode(InlineSolver(clock, full_s / SPEED), full_s, FULL_EVERY_S / SPEED)
+    allocator = Allocator(bus, clock, catalog, lambda _: settings, instance_id="a0", full_mode=full_mode)
     executor = Executor(
         ExecutorSettings(nodes=tuple(nodes), cluster=day.cluster, partition=PARTITION, client_id="executor"),
         bus,

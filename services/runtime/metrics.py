@@ -59,6 +59,12 @@ class Metrics:
         self.rejected = Counter(
             "gpugrid_events_rejected", "Events refused, by reason code.", ["topic", "reason"], registry=registry
         )
+        self.full_mode_answers = Counter(
+            "gpugrid_full_mode_answers",
+            "Answers of full mode: followed, outdone by fast mode's plan of that moment, no_better, stale, failed.",
+            ["outcome"],
+            registry=registry,
+        )
         self.dead_letters = Counter("gpugrid_dead_letters", "Dead letters written.", ["reason"], registry=registry)
 
     def observe_batch(self, records: Sequence[Record], now: Now) -> None:

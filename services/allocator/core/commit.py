@@ -11,7 +11,7 @@ from schemas.records import Now
 from schemas.registry import TYPE_OF
 from services.allocator.core.advice import better_plan
 from services.allocator.core.config import Policy
-from services.allocator.core.heuristic import default_iterations, plan_fast
+from services.allocator.core.heuristic import decision_iterations, plan_fast
 from services.allocator.core.holders import Holders
 from services.allocator.core.index import index_of
 from services.allocator.core.layout import pools_of
@@ -23,9 +23,6 @@ from services.allocator.core.state import Changes, Job, State
 HOLDERS_JOBS_MAX = 256
 """Holders are named for so many jobs per decision: names are what makes a record large."""
 HOLDERS_MAX = 4
-PLAN_BUDGETS = 4
-"""Times the planner's usual budget: about 6 ms of search at 64 GPUs. `Policy.iterations` caps the search where few jobs wait,
-this where hundreds do and every candidate grid costs half a millisecond."""
 FOLLOWED_PART = 4
 """The search from full mode's answer gets this part of the budget of fast mode's own: it begins near its end."""
 _ACCEPTED = TYPE_OF[JobAccepted]
@@ -91,10 +88,9 @@ def plan_effects(
     waits: dict[str, _Wait] = {}
     for pool in pools_of(state):
         posed = pose(state, pool, memory_mib.get(pool, 0), policy, now, frozenset(placed))
-        plan = plan_fast(posed.problem, _iterations(posed, policy), policy.seed)
-        plan = better_plan(
-            posed, state.advice.get(pool), plan, policy, now, _iterations(posed, policy) // FOLLOWED_PART
-        )
+        budget = decision_iterations(posed.problem, policy.iterations)
+        plan = plan_fast(posed.problem, budget, policy.seed)
+        plan = better_plan(posed, state.advice.get(pool), plan, policy, now, budget // FOLLOWED_PART)
         effects.extend(_scalings(posed, plan))
         for effect in _starts(posed, plan, policy):
             placed.add(effect.job_id)
@@ -106,11 +102,6 @@ def plan_effects(
     changed = _Changed(posed_pools, plans, policy, now)
     effects.extend(changed.waits(state, waits, placed))
     return effects, posed_pools, plans
-
-
-def _iterations(posed: Posed, policy: Policy) -> int:
-    """Candidate grids for this problem: a function of its size alone, so that a decision replays to the same bytes."""
-    return min(policy.iterations, PLAN_BUDGETS * default_iterations(posed.problem))
 
 
 def _starts(posed: Posed, plan: Plan, policy: Policy) -> list[Placed]:

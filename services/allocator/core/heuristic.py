@@ -24,6 +24,9 @@ BUDGET_NS_BASE = 550_000
 BUDGET_NS_PER_GPU = 14_000
 BUDGET_NS_MAX = 10_000_000
 ITERATIONS_MAX = 400  # small boards have converged by then
+DECISION_BUDGETS = 4
+"""Times the usual budget for a decision: about 6 ms of search at 64 GPUs. `Policy.iterations` caps the search where few jobs
+wait, this where hundreds do and every candidate grid costs half a millisecond."""
 FINISH_SHARE = 75  # hundredths of an average GPU-step that a finished job is worth in near ties
 
 
@@ -94,6 +97,11 @@ def default_iterations(problem: Problem) -> int:
     candidate_ns = jobs * (CANDIDATE_NS_PER_JOB + CANDIDATE_NS_PER_GPU * gpus * words)
     budget_ns = min(BUDGET_NS_MAX, BUDGET_NS_BASE + BUDGET_NS_PER_GPU * gpus)
     return min(ITERATIONS_MAX, budget_ns // candidate_ns)
+
+
+def decision_iterations(problem: Problem, iterations_max: int) -> int:
+    """Candidate grids of one decision: a function of the problem's size alone, so that a decision replays to the same bytes."""
+    return min(iterations_max, DECISION_BUDGETS * default_iterations(problem))
 
 
 def finished_plan(problem: Problem, mode: str, place: Ints, segments: Ints) -> Plan:

@@ -11,10 +11,16 @@ import contextlib
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import msgspec
+
 from schemas.catalog import Catalog
+from schemas.codec import encode_payload
+from schemas.decisions import DecisionInput, PlanImproved
 from schemas.records import Now, Record
+from schemas.registry import TYPE_OF, topic_of
 from services.allocator.core.decide import INPUT_TOPICS, Decided, Settings
 from services.allocator.core.due import due_domain_ms, due_wall_ms
+from services.allocator.shell.full_mode import FOLLOWED, OUTDONE, STALE, FullMode, Improvement
 from services.allocator.shell.inbox import PATIENCE_S, Inbox
 from services.allocator.shell.intake_batch import Batch, batches
 from services.allocator.shell.owner import ClusterOwner, LostOwnershipError
@@ -39,6 +45,7 @@ class Allocator:
         *,
         instance_id: str,
         observe: Observer | None = None,
+        full_mode: FullMode | None = None,
     ) -> None:
         self._bus = bus
         self._clock = clock
@@ -46,6 +53,7 @@ class Allocator:
         self._settings = settings
         self._client_id = f"allocator-{instance_id}"
         self._observe = observe
+        self._improvement = Improvement(full_mode, clock) if full_mode is not None else None
         self._owned: dict[str, ClusterOwner] = {}
         self._lock = asyncio.Lock()
         self._joined = False
@@ -84,12 +92,15 @@ class Allocator:
                 async with self._lock:
                     await self._decide_on(self._inbox.take())
                     await self._decide_due()
+                    await self._improve()
             await self._leave()
         finally:
             for task in (reading, asked):
                 task.cancel()
             await asyncio.gather(reading, asked, return_exceptions=True)
             await self._drop_all()
+            if self._improvement is not None:
+                await self._improvement.stop()
             await self.consumer.stop()
 
     async def _leave(self) -> None:
@@ -116,6 +127,11 @@ class Allocator:
             wall_due = due_wall_ms(owner.state, self._settings(name).policy)
             if wall_due is not None:
                 waits.append(asyncio.ensure_future(self._clock.sleep_wall(max(0.0, (wall_due - wall_ms) / 1000))))
+        if self._improvement is not None:
+            if self._improvement.pending is not None:
+                tasks = (*tasks, self._improvement.pending)
+            elif (due_s := self._improvement.due_in_s(self._owned)) is not None:
+                waits.append(asyncio.ensure_future(self._clock.sleep_wall(due_s)))
         try:
             await asyncio.wait([*tasks, *waits], return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -209,8 +225,41 @@ class Allocator:
             if now_ms >= due_domain_ms(owner.state, policy) or (wall_due is not None and wall_ms >= wall_due):
                 await self._decide(name, Batch())
 
+    async def _improve(self) -> None:
+        """Decide with full mode's answer if one came; ask the next question if nothing is in line."""
+        if self._improvement is None:
+            return
+        event = self._improvement.take(self._owned, self._settings)
+        if event is not None:
+            await self._decide_with(event)
+        if not self._inbox.filled.is_set():
+            self._improvement.ask(self._owned, self._settings)
+
+    async def _decide_with(self, event: PlanImproved) -> None:
+        assert self._improvement is not None
+        owner = self._owned[event.cluster]
+        item = DecisionInput(
+            topic=topic_of(event),
+            partition=owner.partition,
+            offset=event.sequence,  # it has no place in any topic: it belongs to the decision it was asked after
+            type=TYPE_OF[PlanImproved],
+            id=f"{event.cluster}/{event.pool}/{event.sequence}/improved",
+            payload=msgspec.Raw(encode_payload(event)),
+        )
+        _, decided = await self._try_to_decide(event.cluster, Batch(inputs=[item]))
+        if decided is None:
+            self._improvement.report(STALE)  # and so is the state: somebody else decided meanwhile
+            return
+        plans = zip(decided.posed, decided.plans, strict=True)
+        followed = any(posed.pool == event.pool and plan.mode != "fast" for posed, plan in plans)
+        self._improvement.report(FOLLOWED if followed else OUTDONE)
+
     async def _decide(self, name: str, batch: Batch) -> bool:
         """Decide; False if the log was not ours any more: then the cluster was taken over anew and its inputs sought."""
+        ours, _ = await self._try_to_decide(name, batch)
+        return ours
+
+    async def _try_to_decide(self, name: str, batch: Batch) -> tuple[bool, Decided | None]:
         owner = self._owned[name]
         begun_s = self._clock.wall_s()
         try:
@@ -218,10 +267,10 @@ class Allocator:
         except (LostOwnershipError, BusError):
             await owner.new_producer()
             await self._rejoin(name)
-            return False
+            return False, None
         if decided is not None and self._observe is not None:
             self._observe(owner, decided, batch, self._clock.wall_s() - begun_s)
-        return True
+        return True, decided
 
     async def _rejoin(self, name: str) -> None:
         """Our record was not accepted, or nobody knows. If the group still says the partition is ours, rebuild; else stop deciding."""

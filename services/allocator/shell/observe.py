@@ -45,6 +45,11 @@ class DecisionObserver:
         self._job_spans(record.traces, decided, start_ns)
         self._measure(owner, batch)
 
+    def count_answer(self, outcome: str, wall_s: float) -> None:
+        """An answer of full mode, and how long it took to come."""
+        self._metrics.full_mode_answers.labels(outcome).inc()
+        self._metrics.decision_s.labels("full").observe(wall_s)
+
     def _job_spans(self, traces: dict[str, str], decided: Decided, start_ns: int) -> None:
         outcomes = {
             effect.job_id: _outcome(effect)
@@ -64,7 +69,7 @@ class DecisionObserver:
     def _measure(self, owner: ClusterOwner, batch: Batch) -> None:
         metrics = self._metrics
         metrics.decision_s.labels("fast").observe(owner.decide_s)
-        for item, record in zip(batch.inputs, batch.records, strict=True):
+        for item, record in zip(batch.inputs, batch.records, strict=False):  # full mode's answer comes without a record
             metrics.events.labels(record.topic).inc()
             if item.type == "job.started.v1":
                 _observe_start(owner.state, record.key, metrics)

@@ -86,7 +86,7 @@ class ClusterOwner:
         begun_s = self._clock.wall_s()
         decided = decide(self.state, inputs, covered, self._now(), self._settings)
         self.decide_s = self._clock.wall_s() - begun_s
-        if not decided.record.effects and not covered:
+        if not decided.record.effects and not covered and not inputs:
             self._undo_empty(decided)
             return None
         if not await append(self.producer, decided.record, self.partition, self.next_offset):

@@ -15,7 +15,10 @@ from services.runtime.config import ServiceConfig
 
 
 class AllocatorConfig(ServiceConfig, frozen=True, kw_only=True):
-    """`GPUGRID_CATALOG` names the catalog; the rest is the planner's grid and budget (see core/config.py)."""
+    """`GPUGRID_CATALOG` names the catalog; the rest is the planner's grid and budget (see core/config.py).
+
+    `full_s`: what full mode gets for one answer (wall), 0 switches it off; `full_every_s`: between two questions at least.
+    """
 
     catalog: str
     step_s: int = Policy().step_s
@@ -23,6 +26,8 @@ class AllocatorConfig(ServiceConfig, frozen=True, kw_only=True):
     iterations: int = Policy().iterations
     penalty_ratio: float = Policy().penalty_ratio
     replan_s: int = Policy().replan_s
+    full_s: float = 2.0
+    full_every_s: float = 15.0
 
 
 def settings_of(config: AllocatorConfig, catalog: Catalog) -> dict[str, Settings]:

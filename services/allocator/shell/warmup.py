@@ -50,7 +50,7 @@ def use_kernel_cache(cache_root: Path | None = None) -> Path:
 def warm_up() -> float:
     """Run every kernel once on small boards; returns the seconds it took."""
     begin = time.perf_counter()
-    from services.allocator.core.heuristic import plan_fast, plan_repaired
+    from services.allocator.core.heuristic import kept_rows, plan_fast, plan_followed, plan_repaired
     from services.allocator.core.problem import Application, Option, QueuedJob, build_problem
 
     for steps in (24, 96):
@@ -60,5 +60,6 @@ def warm_up() -> float:
             queued=[QueuedJob(id=f"w{i}", priority=1000, options=(Option(1, 2), Option(2, 1))) for i in range(3)],
             applications=[Application(id="a", priority=1000, demand=(1,) * steps, held=(0,))],
         )
-        plan_repaired(problem, plan_fast(problem, iterations=2, seed=0))
+        plan = plan_repaired(problem, plan_fast(problem, iterations=2, seed=0))
+        plan_followed(problem, kept_rows(plan.start, plan.first_gpu, plan.option), plan.segments, iterations=2)
     return time.perf_counter() - begin
