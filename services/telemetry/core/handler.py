@@ -1,24 +1,29 @@
 """From samples to node states: the whole of telemetry's logic as one handler.
 
 Owns: which sample counts, when a state is published, and rebuilding from its own output. Publishes a node's state when
-something changed that others act on, otherwise at most every REFRESH_S. Refuses: acting (drain, evict) and believing
-rubbish. One instance at a time: it follows every node it knows, whoever reads that node's partition. Read next: `node.py`,
-`silence.py`.
+something changed that others act on, otherwise at most every REFRESH_S; usage every USAGE_PERIOD_S. Refuses: believing rubbish,
+and acting on findings: a drain is ordered only where the configured policy says so. One instance at a time: it follows every
+node it knows, whoever reads that node's partition. Read next: `node.py`, `silence.py`, `usage_keeper.py`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterator
 from dataclasses import dataclass
 
+from schemas.base import Event
 from schemas.catalog import Catalog
 from schemas.codec import DecodeError, Envelope, decode_record
+from schemas.commands import DrainNode, UndrainNode
 from schemas.deadletters import dead_letter
 from schemas.messages import message
-from schemas.nodes import Health, NodeSampled, NodeStateChanged
+from schemas.nodes import Finding, Health, NodeSampled, NodeStateChanged
 from schemas.records import Message, Now, Record
+from services.telemetry.core.drains import DrainOrders
+from services.telemetry.core.health_policy import Policy
 from services.telemetry.core.node import Node, restored
 from services.telemetry.core.silence import DEAF_S_MAX, OWN_PAUSE_S, Ears, Hearing, all_silent, hear, silent
+from services.telemetry.core.usage_keeper import UsageKeeper
 
 SOURCE = "/gpugrid/telemetry"
 REFRESH_S = 60.0
@@ -26,7 +31,9 @@ REFRESH_S = 60.0
 
 
 @dataclass
-class _Known:
+class Known:
+    """A node, whether it is heard, and what was last said about it."""
+
     node: Node
     hearing: Hearing
     published: Hashable = None
@@ -35,42 +42,46 @@ class _Known:
 
 
 class TelemetryHandler:
-    """`rejected` counts what was not believed, by reason or field."""
+    """`rejected` counts what was not believed, by reason or field; `xids` what the driver reported, by number."""
 
-    inputs: tuple[str, ...] = ("node-telemetry",)
-    rebuilt_from: tuple[str, ...] = ("node-states",)
+    inputs: tuple[str, ...] = ("node-telemetry", "placements", "executions", "jobs", "commands")
+    rebuilt_from: tuple[str, ...] = ("node-states", "usage", "placements", "jobs", "commands")
 
-    def __init__(self, catalog: Catalog, *, refresh_s: float = REFRESH_S) -> None:
+    def __init__(self, catalog: Catalog, *, policy: Policy | None = None, refresh_s: float = REFRESH_S) -> None:
         self._catalog = catalog
+        self._policy = policy or Policy()
         self._refresh_ms = refresh_s * 1000
-        self._known: dict[str, _Known] = {}
+        self._known: dict[str, Known] = {}
         self._ears: dict[str, Ears] = {name: Ears() for name in catalog.clusters}
         self._first_tick_ms: int | None = None
         self._ticked_ms = 0
+        self._drains = DrainOrders()
+        self.keeper = UsageKeeper()
         self.rejected: dict[str, int] = {}
+        self.xids: dict[int, int] = {}
 
     # --- the handler's port
 
     def recover(self, record: Record) -> None:
-        """Take a state over that we, or whoever had the partition before, published."""
+        """Take over what we, or whoever had the partition before, published, and what others say of jobs and placements."""
+        if record.topic == "usage":
+            self.keeper.restore(record)
+            return
         try:
-            state = decode_record(record).event
+            envelope = decode_record(record)
         except DecodeError:
             return
-        if not isinstance(state, NodeStateChanged):
-            return
-        known = self._known.get(state.node)
-        if known is not None and known.published_ms > 0 and state.time_ms <= known.published_domain_ms:
-            return  # our own, already in the state, or older
-        node = restored(state)
-        hearing = Hearing(health=state.health)
-        if known is not None:
-            node.period_s, node.sampled_ms = known.node.period_s, known.node.sampled_ms
-            hearing.heard_ms = known.hearing.heard_ms
-        self._known[state.node] = _Known(node, hearing, _material(state), 0, state.time_ms)
+        if isinstance(envelope.event, NodeStateChanged):
+            self._restore(envelope.event)
+        elif isinstance(envelope.event, DrainNode | UndrainNode):
+            self._drains.take(envelope.event, envelope.source)
+        else:
+            self.keeper.learn(envelope.event, record.timestamp_ms, 0)
 
     def handle(self, record: Record, now: Now) -> list[Message]:
         """One sample: the node's state if it is worth publishing, a dead letter if it can't be read."""
+        if record.topic != "node-telemetry":
+            return self._told(record, now)
         try:
             envelope = decode_record(record)
         except DecodeError as error:
@@ -98,24 +109,84 @@ class TelemetryHandler:
                     known.hearing.health = worse
                     identity = f"{known.node.name}/{known.node.incarnation}/{worse.value}/{now.wall_ms}"
                     outputs.extend(self._published(known, identity, "", now))
+        outputs.extend(self._usage_message(key, event, now) for key, event in self.keeper.old(now))
         return outputs
+
+    # --- for metrics and tests
+
+    def health_of(self, node: str) -> Health | None:
+        """None for a node never heard of."""
+        known = self._known.get(node)
+        return None if known is None else known.hearing.health
+
+    def nodes(self) -> Iterator[tuple[Node, Health]]:
+        return ((known.node, known.hearing.health) for known in self._known.values())
+
+    def findings(self) -> Iterator[tuple[Node, Finding]]:
+        """All that are open now."""
+        for known in self._known.values():
+            for found in known.node.state(known.hearing.health, 0, self._policy).findings:
+                yield known.node, found
 
     # ---
 
-    def health_of(self, node: str) -> Health | None:
-        """For metrics and tests; None for a node never heard of."""
-        known = self._known.get(node)
-        return None if known is None else known.hearing.health
+    def _restore(self, state: NodeStateChanged) -> None:
+        known = self._known.get(state.node)
+        if known is not None and known.published_ms > 0 and state.time_ms <= known.published_domain_ms:
+            return  # our own, already in the state, or older
+        node = restored(state)
+        hearing = Hearing(health=state.health)
+        if known is not None:
+            node.period_s, node.sampled_ms = known.node.period_s, known.node.sampled_ms
+            node.watch = known.node.watch
+            hearing.heard_ms = known.hearing.heard_ms
+        self._known[state.node] = Known(node, hearing, _material(state), 0, state.time_ms)
+
+    def _told(self, record: Record, now: Now) -> list[Message]:
+        """Placements, progress, models, orders. Whoever owns these topics writes their dead letters."""
+        try:
+            envelope = decode_record(record)
+        except DecodeError:
+            return []
+        event = envelope.event
+        if isinstance(event, DrainNode | UndrainNode):
+            self._drains.take(event, envelope.source)
+            known = self._known.get(event.node)
+            if isinstance(event, UndrainNode) and known is not None and envelope.source != SOURCE:
+                known.node.pardon()
+            return []
+        ended = self.keeper.learn(event, record.timestamp_ms, now.domain_ms)
+        return [self._usage_message(key, told, now) for key, told in self.keeper.final(ended, now)]
 
     def _sampled(self, sample: NodeSampled, envelope: Envelope, now: Now) -> list[Message]:
         known = self._known.get(sample.node)
         if known is None or known.node.cluster != sample.cluster:
-            known = _Known(Node(sample.node, sample.cluster, sample.pool), Hearing(steady_ms=now.wall_ms))
+            known = Known(Node(sample.node, sample.cluster, sample.pool), Hearing(steady_ms=now.wall_ms))
             self._known[sample.node] = known
-        for reason in known.node.take(sample):
+        node = known.node
+        if node.sampled_ms < 0:
+            node.sampled_ms = self.keeper.sampled_ms(node.name)  # what was charged before our start stays charged
+        for reason in node.take(sample, self._policy, self.keeper.holders.on(sample.node)):
             self._count(reason)
+        node.extra = []
+        if node.seen:
+            self._count_xids(sample)
+            self.keeper.charge(node)
+            node.extra = self.keeper.slow_jobs(node.name)
         self._heard(known, now)
-        return self._published(known, f"{envelope.id}/state", envelope.traceparent, now)
+        outputs = self._published(known, f"{envelope.id}/state", envelope.traceparent, now)
+        outputs.extend(self._usage_message(key, event, now) for key, event in self.keeper.due(node.name, now))
+        return [*outputs, *self._orders(known, now)]
+
+    def _orders(self, known: Known, now: Now) -> list[Message]:
+        """Drains, where the policy lets us order them; else they stay wishes that people can see."""
+        if not self._policy.drains:
+            return []
+        order = self._drains.due(known.node, now.domain_ms)
+        if order is None:
+            return []
+        identity = f"{known.node.name}/{type(order).__name__}/{known.node.sampled_ms}"
+        return [self._message(order, known.node.name, identity, known.node.cluster, now)]
 
     def _unreadable(self, record: Record, now: Now, code: str) -> list[Message]:
         """Its agent lives, but says nothing that can be understood: what we know of its GPUs is stale."""
@@ -127,7 +198,7 @@ class TelemetryHandler:
         identity = f"{record.topic}/{record.partition}/{record.offset}/state"
         return self._published(known, identity, "", now)
 
-    def _heard(self, known: _Known, now: Now) -> None:
+    def _heard(self, known: Known, now: Now) -> None:
         ears = self._ears[known.node.cluster]
         back = hear(known.hearing, ears, known.node.period_s, now.wall_ms)
         if back and known.hearing.health is Health.LOST:
@@ -135,24 +206,31 @@ class TelemetryHandler:
         if back or known.hearing.health not in (Health.SUSPECT, Health.LOST):
             known.hearing.health = known.node.answering()
 
-    def _published(self, known: _Known, identity: str, traceparent: str, now: Now) -> list[Message]:
+    def _published(self, known: Known, identity: str, traceparent: str, now: Now) -> list[Message]:
         """The state as a message, if it is worth one."""
-        state = known.node.state(known.hearing.health, now.domain_ms)
+        state = known.node.state(known.hearing.health, now.domain_ms, self._policy)
         material = _material(state)
         if material == known.published and now.wall_ms - known.published_ms < self._refresh_ms:
             return []
         known.published, known.published_ms, known.published_domain_ms = material, now.wall_ms, now.domain_ms
-        return [
-            message(
-                state,
-                key=state.node,
-                id=identity,
-                source=SOURCE,
-                time_ms=now.domain_ms,
-                traceparent=traceparent,
-                partition=self._catalog.partition_of(state.cluster),
-            )
-        ]
+        return [self._message(state, state.node, identity, state.cluster, now, traceparent)]
+
+    def _usage_message(self, key: str, event: Event | None, now: Now) -> Message:
+        if event is None:
+            return Message("usage", key.encode(), None, (), self.keeper.partition(key, self._catalog))
+        cluster = self.keeper.remember_cluster(key, event)
+        return self._message(event, key, f"{key}/{now.wall_ms}", cluster, now)
+
+    def _message(self, event: Event, key: str, identity: str, cluster: str, now: Now, traceparent: str = "") -> Message:
+        return message(
+            event,
+            key=key,
+            id=identity,
+            source=SOURCE,
+            time_ms=now.domain_ms,
+            traceparent=traceparent,
+            partition=self._catalog.partition_of(cluster),
+        )
 
     def _listen(self, wall_ms: int) -> None:
         """Judge our own hearing: a gap between ticks is our pause, and a start without samples doesn't last for ever."""
@@ -175,10 +253,15 @@ class TelemetryHandler:
     def _count(self, reason: str) -> None:
         self.rejected[reason] = self.rejected.get(reason, 0) + 1
 
+    def _count_xids(self, sample: NodeSampled) -> None:
+        for gpu in sample.gpus:
+            for one in gpu.xids:
+                self.xids[one.code] = self.xids.get(one.code, 0) + one.count
+
 
 def _material(state: NodeStateChanged) -> Hashable:
     """What others act on: everything but the moment and the means."""
-    gpus = tuple((gpu.index, gpu.uuid, gpu.healthy, gpu.memory_total_mib, gpu.stale) for gpu in state.gpus)
+    gpus = tuple((gpu.index, gpu.uuid, gpu.healthy, gpu.memory_total_mib, gpu.stale, gpu.action) for gpu in state.gpus)
     findings = tuple((found.code, found.gpu, found.job_id, found.detail) for found in state.findings)
     place = (state.cluster, state.pool, state.rack, state.order)
     return (state.health, state.incarnation, place, state.gpu_model, state.driver, gpus, findings)

@@ -10,7 +10,8 @@ from tests.unit.telemetry.telemetry_rig import Fed, gpu
 
 def test_a_new_node_is_published_at_once_with_its_inventory():
     fed = Fed()
-    (sent,) = fed.sample("n03", gpu(1), gpu(0), order=3, rack="r1", driver="580")
+    found = fed.sample("n03", gpu(1), gpu(0), order=3, rack="r1", driver="580")
+    (sent,) = [each for each in found if each.topic == "node-states"]
     assert (sent.topic, sent.key, sent.partition) == ("node-states", b"n03", 0)
     (line,) = fed.lines
     assert (line.health, line.order, line.rack, line.driver, line.gpu_model) == (Health.USABLE, 3, "r1", "580", "H100")
