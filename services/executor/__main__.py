@@ -8,7 +8,7 @@ import sys
 
 from prometheus_client import Gauge
 
-from services.executor.shell.config import ExecutorConfig, driver_of, nodes_dir, settings_of
+from services.executor.shell.config import ExecutorConfig, driver_of, memory_of, nodes_dir, settings_of
 from services.executor.shell.journal_store import FileJournal, JournalError
 from services.executor.shell.loop import Executor
 from services.runtime.config import ConfigError, load
@@ -37,6 +37,7 @@ def main() -> int:
                 driver_of(config, around.clock),
                 lambda node: FileJournal(nodes_dir(config) / node / "journal", durable=config.journal_fsync),
                 spans=around.tracing,
+                memory=memory_of(config),
             )
             _measure(executor, around.metrics)
             settle_memory()

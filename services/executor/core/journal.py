@@ -20,6 +20,11 @@ ENDED_KEPT_MAX = 10_000
 """Ended attempts remembered per node. Only one still listed in an accepted placement could be started again, and a node
 lists at most some hundred; older placements are refused by number."""
 
+NEVER = 2**62
+"""No placement is newer: an application that ended by itself comes back after its back-off, not with the next placement."""
+HEALTHY_RUN_MS = 600_000
+"""An application that ran that long and then ended starts its back-off anew."""
+
 RunKey = str
 
 
@@ -39,7 +44,11 @@ class RunFacts(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class LocalRun(Struct, kw_only=True, omit_defaults=True):
-    """One attempt that holds GPUs of this node. `sequence`: the placement that asked for it; `saved_fraction`: what is safe."""
+    """One attempt that holds GPUs of this node. `sequence`: the placement that asked for it; `saved_fraction`: what is safe.
+
+    `saves` counts checkpoints, `saved_ms` is the newest, `save_s` what one costs by measurement. `leaving`: GPUs that an application
+    gave up and may still finish requests on; they stay held. `crashes`: ends in a row that nobody asked for.
+    """
 
     assignment: Assignment
     sequence: int
@@ -53,6 +62,11 @@ class LocalRun(Struct, kw_only=True, omit_defaults=True):
     stop_cause: StopCause | None = None
     saved_fraction: float = 0.0
     saved_location: str = ""
+    saves: int = 0
+    saved_ms: int = 0
+    save_s: float = 0.0
+    leaving: list[int] = []
+    crashes: int = 0
     checkpointed: bool = False
     stop_ms: int | None = None
     stop_sequence: int | None = None
@@ -62,13 +76,19 @@ class LocalRun(Struct, kw_only=True, omit_defaults=True):
     def key(self) -> RunKey:
         return run_key(self.assignment.job_id, self.assignment.attempt)
 
+    @property
+    def held(self) -> list[int]:
+        """GPUs that nobody else may have: those it uses and those it is about to let go of."""
+        return [*self.gpus, *self.leaving]
+
 
 class Ended(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """An attempt that ended here. A job's never returns. An application keeps its attempt while it leaves a node and comes
-    back, so it may return with a placement newer than `again_after`."""
+    back, so it may return with a placement newer than `again_after`; one that ended by itself once `Revived` says so."""
 
     again_after: int | None = None
     spawn: int = 1
+    crashes: int = 0
 
 
 class Opened(Struct, frozen=True, kw_only=True, tag_field="entry", tag="opened"):
@@ -100,6 +120,13 @@ class Moved(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="en
     location: str = ""
     cause: StopCause | None = None
     time_ms: int = 0
+    cost_s: float = 0.0
+
+
+class Revived(Struct, frozen=True, kw_only=True, tag_field="entry", tag="revived"):
+    """The back-off of an application that ended by itself is over: it may start again."""
+
+    key: RunKey
 
 
 class Terminating(Struct, frozen=True, kw_only=True, tag_field="entry", tag="terminating"):
@@ -140,7 +167,7 @@ class Snapshot(Struct, frozen=True, kw_only=True, tag_field="entry", tag="snapsh
     reported: int
 
 
-Entry = Opened | Applied | Moved | Terminating | Reported | Acknowledged | Snapshot
+Entry = Opened | Applied | Moved | Revived | Terminating | Reported | Acknowledged | Snapshot
 
 
 class NodeState:
@@ -170,6 +197,9 @@ class NodeState:
                 self._move(entry)
             case Applied():
                 self.epoch, self.sequence = entry.epoch, entry.sequence
+            case Revived():
+                if entry.key in self.ended:
+                    self.ended[entry.key] = msgspec.structs.replace(self.ended[entry.key], again_after=-1)
             case Terminating():
                 if entry.key in self.runs:
                     self.runs[entry.key].terminating_ms = entry.time_ms
@@ -213,9 +243,13 @@ class NodeState:
         self.reports = {report.number: report for report in entry.reports}
         self.reported = entry.reported
 
-    def _ended(self, run: LocalRun) -> Ended:
+    def _ended(self, run: LocalRun, entry: Moved) -> Ended:
         if not run.assignment.application:
             return Ended(spawn=run.spawn)
+        if run.state is not State.STOPPED:
+            ran_ms = entry.time_ms - (run.facts.started_ms if run.facts is not None else entry.time_ms)
+            crashes = 1 if ran_ms >= HEALTHY_RUN_MS else run.crashes + 1
+            return Ended(again_after=NEVER, spawn=run.spawn, crashes=crashes)
         again_after = self.sequence if run.stop_sequence is None else run.stop_sequence
         return Ended(again_after=again_after, spawn=run.spawn)
 
@@ -226,6 +260,7 @@ class NodeState:
         run = self.runs.get(entry.key)
         if run is None:
             assert entry.assignment is not None, "the first event of an attempt carries its assignment"
+            before = self.ended.pop(entry.key, _NEVER_RAN)
             run = LocalRun(
                 assignment=entry.assignment,
                 sequence=entry.sequence,
@@ -233,14 +268,15 @@ class NodeState:
                 gpus=list(entry.assignment.gpus),
                 saved_fraction=entry.assignment.resume_fraction,
                 saved_location=entry.assignment.resume_location,
-                spawn=self.ended.pop(entry.key, _NEVER_RAN).spawn + 1,
+                spawn=before.spawn + 1,
+                crashes=before.crashes,
             )
             self.runs[entry.key] = run
         run.state = following
         _note(run, entry)
         if following in FINAL:
             del self.runs[entry.key]
-            self.ended[entry.key] = self._ended(run)
+            self.ended[entry.key] = self._ended(run, entry)
             while len(self.ended) > ENDED_KEPT_MAX:
                 del self.ended[next(iter(self.ended))]
         elif following is State.WAITING:
@@ -256,13 +292,21 @@ def _note(run: LocalRun, entry: Moved) -> None:
         case Event.STARTED:
             run.facts = entry.facts
         case Event.RESCALED:
+            given_up = [gpu for gpu in run.held if gpu not in (entry.gpus or [])]
             run.gpus = list(entry.gpus or [])
+            run.leaving = given_up if run.assignment.drain_s > 0 else []
+        case Event.RELEASED:
+            run.leaving = [gpu for gpu in run.leaving if gpu not in (entry.gpus or [])]
         case Event.CHECKPOINT:
             run.checkpoint_request = entry.request
-        case Event.ANSWERED:
+        case Event.ANSWERED | Event.SAVED:
             run.saved_fraction = max(run.saved_fraction, entry.fraction)
             run.saved_location = entry.location
-            run.checkpointed = run.state is State.STOPPING
+            run.saves += 1
+            run.saved_ms = entry.time_ms
+            run.save_s = entry.cost_s or run.save_s
+            if entry.event is Event.ANSWERED:
+                run.checkpointed = run.state is State.STOPPING
         case Event.STOP:
             run.stop_cause = entry.cause
             run.stop_ms = entry.time_ms

@@ -24,13 +24,18 @@ class State(Enum):
 
 
 class Event(Enum):
-    """What happens to an attempt: `START`, `CHECKPOINT` and `STOP` are wanted by the placement, the others come from the driver."""
+    """What happens to an attempt: `START`, `CHECKPOINT` and `STOP` are wanted by the placement, the others come from the driver.
+
+    `ANSWERED` is a checkpoint that was asked for, `SAVED` one the job made by itself; `RELEASED`: an application let go of GPUs.
+    """
 
     START = "start"
     STARTED = "started"
     START_FAILED = "start_failed"
     NEVER_STARTED = "never_started"
     RESCALED = "rescaled"
+    RELEASED = "released"
+    SAVED = "saved"
     CHECKPOINT = "checkpoint"
     ANSWERED = "answered"
     UNANSWERED = "unanswered"
@@ -55,12 +60,15 @@ TRANSITIONS: dict[tuple[State, Event], State] = {
     (State.STARTING, Event.NEVER_STARTED): State.WAITING,  # after a crash, proven: it may be started once more
     (State.STARTING, Event.STOP): State.STOPPING,
     (State.RUNNING, Event.RESCALED): State.RUNNING,
+    (State.RUNNING, Event.RELEASED): State.RUNNING,
+    (State.RUNNING, Event.SAVED): State.RUNNING,
     (State.RUNNING, Event.CHECKPOINT): State.CHECKPOINTING,
     (State.RUNNING, Event.STOP): State.STOPPING,
     (State.RUNNING, Event.SUCCEEDED): State.COMPLETED,
     (State.RUNNING, Event.BROKE): State.FAILED,
     (State.CHECKPOINTING, Event.ANSWERED): State.RUNNING,
     (State.CHECKPOINTING, Event.UNANSWERED): State.RUNNING,
+    (State.CHECKPOINTING, Event.SAVED): State.CHECKPOINTING,
     (State.CHECKPOINTING, Event.STOP): State.STOPPING,
     (State.CHECKPOINTING, Event.SUCCEEDED): State.COMPLETED,
     (State.CHECKPOINTING, Event.BROKE): State.FAILED,
@@ -69,6 +77,8 @@ TRANSITIONS: dict[tuple[State, Event], State] = {
     (State.STOPPING, Event.NEVER_STARTED): State.STOPPED,
     (State.STOPPING, Event.ANSWERED): State.STOPPING,
     (State.STOPPING, Event.UNANSWERED): State.STOPPING,
+    (State.STOPPING, Event.SAVED): State.STOPPING,
+    (State.STOPPING, Event.RELEASED): State.STOPPING,
     (State.STOPPING, Event.SUCCEEDED): State.COMPLETED,  # it was faster than the stop: a real end counts
     (State.STOPPING, Event.BROKE): State.FAILED,  # it had failed before anyone wanted to stop it
     (State.STOPPING, Event.TERMINATED): State.STOPPED,
@@ -85,6 +95,7 @@ IGNORED: tuple[tuple[State, Event], ...] = (
     (State.STOPPING, Event.STOP),
     *((state, event) for state in FINAL for event in (Event.START, Event.STOP, Event.CHECKPOINT, Event.RESCALED)),
     *((state, event) for state in FINAL for event in (Event.ANSWERED, Event.UNANSWERED)),
+    *((state, event) for state in FINAL for event in (Event.SAVED, Event.RELEASED)),
 )
 """A repeated wish, or an answer that comes after the end: nothing changes. Above all, what ended is never started again."""
 

@@ -8,6 +8,7 @@ stopped. Refuses: doing anything. Read next: `lifecycle.py`, `shell/node.py`.
 
 from __future__ import annotations
 
+from collections.abc import Container
 from dataclasses import dataclass
 from enum import Enum
 
@@ -80,10 +81,11 @@ def refusal(state: NodeState, placed: NodePlaced) -> Refusal | None:
     return Refusal.REPEATED if offered == applied else Refusal.OUTDATED
 
 
-def due(state: NodeState, placed: NodePlaced) -> list[Action]:
+def due(state: NodeState, placed: NodePlaced, blocked: Container[int] = ()) -> list[Action]:
     """What to do now for `placed`, the newest accepted placement: stops first, then applications, then starts on what is free.
 
-    What an application gives up in this placement is free for everybody else in it, whatever their order.
+    What an application gives up in this placement is free for everybody else in it, whatever their order, unless it may take
+    its time to let go. `blocked`: GPUs that hold something which is no run of ours.
     """
     wanted = {run_key(assignment.job_id, assignment.attempt): assignment for assignment in placed.assignments}
     holders = _holders(state)
@@ -95,7 +97,7 @@ def due(state: NodeState, placed: NodePlaced) -> list[Action]:
         if assignment.desired is not Desired.RUN or state.state_of(key) is State.STOPPED:
             continue
         if run is None or run.state is State.WAITING:
-            if _startable(state, assignment, holders):
+            if _startable(state, assignment, holders, blocked):
                 starts.append(Start(assignment))
                 holders.update(dict.fromkeys(assignment.gpus, key))
         elif run.state is State.RUNNING:
@@ -108,7 +110,7 @@ def _give_up(state: NodeState, wanted: dict[RunKey, Assignment], holders: dict[i
     for key, assignment in wanted.items():
         run = state.runs.get(key)
         if assignment.application and assignment.desired is Desired.RUN and run and run.state is State.RUNNING:
-            for gpu in run.gpus:
+            for gpu in run.gpus if run.assignment.drain_s == 0 else ():
                 if gpu not in assignment.gpus:
                     holders.pop(gpu, None)
 
@@ -138,12 +140,12 @@ def _stops(state: NodeState, wanted: dict[RunKey, Assignment]) -> list[Action]:
 
 def _holders(state: NodeState) -> dict[int, RunKey]:
     """GPU → who has it. A run that waits after a failed recovery holds nothing: no process exists."""
-    return {gpu: key for key, run in state.runs.items() if run.state is not State.WAITING for gpu in run.gpus}
+    return {gpu: key for key, run in state.runs.items() if run.state is not State.WAITING for gpu in run.held}
 
 
-def _startable(state: NodeState, assignment: Assignment, holders: dict[int, RunKey]) -> bool:
+def _startable(state: NodeState, assignment: Assignment, holders: dict[int, RunKey], blocked: Container[int]) -> bool:
     """All its GPUs are free, and no other attempt of the same job is alive here."""
-    if any(gpu in holders for gpu in assignment.gpus):
+    if any(gpu in holders or gpu in blocked for gpu in assignment.gpus):
         return False
     return not any(
         run.assignment.job_id == assignment.job_id and run.state is not State.WAITING for run in state.runs.values()
@@ -156,7 +158,7 @@ def _changes(run: LocalRun, assignment: Assignment, holders: dict[int, RunKey]) 
         granted = tuple(gpu for gpu in assignment.gpus if holders.get(gpu, run.key) == run.key)
         if granted != tuple(run.gpus):
             changes.append(Rescale(run.key, granted))
-            for gpu in run.gpus:
+            for gpu in run.gpus if run.assignment.drain_s == 0 else ():
                 holders.pop(gpu, None)
             holders.update(dict.fromkeys(granted, run.key))
     if assignment.checkpoint_request > run.checkpoint_request:

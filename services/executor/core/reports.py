@@ -15,9 +15,13 @@ from schemas.executions import (
     JobCheckpointed,
     JobCompleted,
     JobFailed,
+    JobPrepared,
+    JobProgressed,
+    JobReady,
     JobStarted,
     JobStopped,
     NodeReported,
+    QuarantinedGpu,
     StopCause,
 )
 from schemas.placements import Assignment
@@ -26,6 +30,8 @@ from services.executor.core.lifecycle import Event, State
 
 DETAIL_LENGTH_MAX = 4096
 """The contract's limit for text."""
+REASON_LENGTH_MAX = 256
+"""And for short text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +55,15 @@ class Exit:
     detail: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a job says it is."""
+
+    step: int | None = None
+    fraction: float | None = None
+    samples_per_s: float | None = None
+
+
 def exit_event(run: LocalRun, exit: Exit) -> Event:
     """Which lifecycle event an exit is.
 
@@ -60,6 +75,52 @@ def exit_event(run: LocalRun, exit: Exit) -> Event:
         return own_end
     unforced = run.terminating_ms is None or exit.time_ms < run.terminating_ms
     return own_end if exit.cause is None and unforced and not run.checkpointed else Event.TERMINATED
+
+
+def prepared(
+    node: str, cluster: str, assignment: Assignment, *, gpu_model: str, driver: str, port: int | None, time_ms: int
+) -> Report:
+    """This node's part of a gang could start."""
+    event = JobPrepared(
+        job_id=assignment.job_id,
+        attempt=assignment.attempt,
+        node=node,
+        cluster=cluster,
+        time_ms=time_ms,
+        gpu_model=gpu_model,
+        driver=driver,
+        port=port,
+    )
+    return _report(event, assignment, node, f"prepared/{time_ms}", assignment.traceparent)
+
+
+def progressed(node: str, cluster: str, run: LocalRun, progress: Progress, time_ms: int) -> Report:
+    """What the job said about itself; not journalled, the next one says more."""
+    event = JobProgressed(
+        job_id=run.assignment.job_id,
+        attempt=run.assignment.attempt,
+        node=node,
+        cluster=cluster,
+        time_ms=time_ms,
+        step=progress.step,
+        fraction=progress.fraction,
+        samples_per_s=progress.samples_per_s,
+    )
+    return _report(event, run.assignment, node, f"progressed/{time_ms}", run.traceparent)
+
+
+def ready(node: str, cluster: str, run: LocalRun, *, serves: bool, time_ms: int) -> Report:
+    """An application began to serve, or ceased to."""
+    event = JobReady(
+        job_id=run.assignment.job_id,
+        attempt=run.assignment.attempt,
+        node=node,
+        cluster=cluster,
+        time_ms=time_ms,
+        ready=serves,
+    )
+    fact = _fact(run, f"{'ready' if serves else 'unready'}/{time_ms}")
+    return _report(event, run.assignment, node, fact, run.traceparent)
 
 
 def started(node: str, cluster: str, run: LocalRun, *, wall_ms: int, traceparent: str) -> Report:
@@ -135,10 +196,12 @@ def failed(node: str, cluster: str, run: LocalRun, exit: Exit) -> Report:
     return _report(event, run.assignment, node, _fact(run, "failed"), run.traceparent)
 
 
-def node_reported(node: str, cluster: str, state: NodeState, time_ms: int) -> Report:
-    """Everything that is alive here now."""
+def node_reported(
+    node: str, cluster: str, state: NodeState, time_ms: int, quarantined: dict[int, str], number: int
+) -> Report:
+    """Everything that is alive here now, and GPUs that can't be given to anybody. `number` counts the reports of one executor."""
     running = [
-        HeldGpus(job_id=run.assignment.job_id, attempt=run.assignment.attempt, gpus=list(run.gpus))
+        HeldGpus(job_id=run.assignment.job_id, attempt=run.assignment.attempt, gpus=run.held)
         for run in state.runs.values()
         if run.state is not State.WAITING
     ]
@@ -150,8 +213,10 @@ def node_reported(node: str, cluster: str, state: NodeState, time_ms: int) -> Re
         epoch=max(state.epoch, 0),
         boot_id=state.boot_id,
         running=running,
+        quarantined=[QuarantinedGpu(gpu=gpu, reason=reason[:REASON_LENGTH_MAX]) for gpu, reason in quarantined.items()],
     )
-    return Report(event, id=f"{node}/{state.boot_id}/{state.count}/reported", key=node)
+    fact = "reported" if number == 1 else f"reported/{number}"
+    return Report(event, id=f"{node}/{state.boot_id}/{state.count}/{fact}", key=node)
 
 
 def _completed(node: str, cluster: str, run: LocalRun, exit: Exit) -> Report:

@@ -13,8 +13,10 @@ from msgspec import Meta
 
 from schemas.base import Identifier
 from schemas.catalog import Catalog, read_catalog
-from services.executor.shell.device_uuids import device_uuids
+from services.executor.core.checkpoint_interval import NODE_MTBF_S
+from services.executor.shell.device_facts import MIB, DeviceFacts, GpuMemory, NvmlMemory, Unmeasured, device_facts
 from services.executor.shell.drivers.environment import Site
+from services.executor.shell.drivers.job_log import LOG_BYTES_MAX, LogLimits
 from services.executor.shell.drivers.port import Driver
 from services.executor.shell.drivers.process import ProcessDriver
 from services.executor.shell.drivers.simulated import SimulatedDriver
@@ -37,6 +39,12 @@ class ExecutorConfig(ServiceConfig, frozen=True, kw_only=True):
     """0: the journal survives the death of the process, not of the machine; a demo needs no more."""
     node_hosts: tuple[str, ...] = ()
     """`node=address`, for gangs over several machines; a node's id is its address otherwise."""
+    node_mtbf_h: Annotated[float, Meta(gt=0)] = NODE_MTBF_S / 3600
+    """Hours between two failures of a node, on average: what checkpoint intervals are computed from."""
+    job_log_mib: Annotated[int, Meta(ge=1)] = LOG_BYTES_MAX // MIB
+    """A job's output file is rotated beyond that; three are kept."""
+    run_retention_h: Annotated[float, Meta(ge=0)] = 72.0
+    """Hours after which the run folder of an ended attempt, with its output, is removed. 0: never."""
 
 
 def settings_of(config: ExecutorConfig) -> Settings:
@@ -56,6 +64,7 @@ def settings_of(config: ExecutorConfig) -> Settings:
         partition=partition,
         client_id=config.instance_id or "executor",
         stop_jobs_on_exit=config.stop_jobs_on_exit,
+        node_mtbf_s=config.node_mtbf_h * 3600,
     )
 
 
@@ -77,9 +86,25 @@ def driver_of(config: ExecutorConfig, clock: Clock) -> Driver:
         if not node or not address:
             raise ConfigError(f"GPUGRID_NODE_HOSTS must be node=address, separated by commas, not {pair!r}.")
         hosts[node] = address
-    # Several nodes in one process are a rack that is played: its GPUs aren't this machine's.
-    uuids = {config.nodes[0]: device_uuids()} if len(config.nodes) == 1 else {}
-    return ProcessDriver(clock, nodes_dir(config), Site(nodes=config.nodes, uuids=uuids, hosts=hosts))
+    devices = device_facts() if _is_this_machine(config) else DeviceFacts()
+    uuids = {config.nodes[0]: devices.uuids} if devices.uuids else {}
+    return ProcessDriver(
+        clock,
+        nodes_dir(config),
+        Site(nodes=config.nodes, uuids=uuids, hosts=hosts),
+        log_limits=LogLimits(bytes_max=config.job_log_mib * MIB),
+        devices=devices,
+    )
+
+
+def memory_of(config: ExecutorConfig) -> GpuMemory:
+    """Where to look whether a GPU is really free."""
+    return NvmlMemory() if config.driver == "process" and _is_this_machine(config) else Unmeasured()
+
+
+def _is_this_machine(config: ExecutorConfig) -> bool:
+    """Several nodes in one process are a rack that is played: its GPUs aren't this machine's."""
+    return len(config.nodes) == 1
 
 
 def nodes_dir(config: ExecutorConfig) -> Path:

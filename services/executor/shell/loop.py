@@ -19,10 +19,14 @@ from schemas.executions import StopCause
 from schemas.messages import message
 from schemas.placements import NodePlaced
 from schemas.records import Message, Now, Record
+from services.executor.core.checkpoint_interval import NODE_MTBF_S
 from services.executor.core.reconcile import Refusal
+from services.executor.shell.device_facts import GpuMemory, Unmeasured
 from services.executor.shell.drivers.port import Driver
+from services.executor.shell.gangs import Gangs
 from services.executor.shell.journal_store import JournalStore
-from services.executor.shell.node import SOURCE, Node, Surroundings
+from services.executor.shell.ledger import SOURCE, Surroundings
+from services.executor.shell.node import Node
 from services.executor.shell.nursery import Nursery
 from services.executor.shell.outbox import Outbox, Parcel
 from services.runtime.bus.port import Bus, BusError, Consumer
@@ -30,6 +34,9 @@ from services.runtime.clock import Clock
 from services.runtime.tracing import Spans, Untraced
 
 PLACEMENTS = "placements"
+EXECUTIONS = "executions"
+GANG_BACKLOG_RECORDS = 500
+"""Read back when the first gang with nodes elsewhere is to start: they may have said that they are prepared before this one listened."""
 BATCH_RECORDS_MAX = 500
 """Only the newest placement per node of a batch is carried out, so a backlog is skipped rather than replayed."""
 POLL_TIMEOUT_S = 60.0
@@ -55,6 +62,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     partition: int
     client_id: str
     stop_jobs_on_exit: bool = False
+    node_mtbf_s: float = NODE_MTBF_S
 
 
 class Executor:
@@ -69,6 +77,7 @@ class Executor:
         journal_of: Callable[[str], JournalStore],
         *,
         spans: Spans | None = None,
+        memory: GpuMemory | None = None,
     ) -> None:
         self._settings = settings
         self._bus = bus
@@ -76,6 +85,8 @@ class Executor:
         self._driver = driver
         self._journal_of = journal_of
         self._spans = spans or Untraced()
+        self._memory = memory or Unmeasured()
+        self._gangs = Gangs(settings.nodes, clock)
         self.nodes: dict[str, Node] = {}
         self.ready = asyncio.Event()
         """Set once every node has applied what was placed before the start."""
@@ -94,6 +105,7 @@ class Executor:
             await self._open(nursery, outbox)
             nursery.spawn(outbox.run())
             reading = nursery.spawn(self._follow(outbox))
+            listening = nursery.spawn(self._listen_for_gangs())
             asked = nursery.spawn((stop or asyncio.Event()).wait())
             failing = asyncio.ensure_future(nursery.fails())
             try:
@@ -101,6 +113,7 @@ class Executor:
                 if failing.done():
                     failing.result()
                 reading.cancel()
+                listening.cancel()
                 await self._leave(outbox)
             finally:
                 failing.cancel()
@@ -118,12 +131,13 @@ class Executor:
             outbox=outbox,
             nursery=nursery,
             spans=self._spans,
+            memory=self._memory,
+            node_mtbf_s=self._settings.node_mtbf_s,
         )
         for name in self._settings.nodes:
-            self.nodes[name] = Node(name, self._journal_of(name), around)
+            self.nodes[name] = Node(name, self._journal_of(name), around, self._gangs)
         for node in self.nodes.values():
             await node.recover()
-            node.report()
 
     async def _follow(self, outbox: Outbox) -> None:
         failures = 0
@@ -133,6 +147,27 @@ class Executor:
                 await reader.start()
                 failures = 0
                 await self._read(reader, outbox)
+            except BusError:
+                await self._clock.sleep_wall(BACKOFF_S[min(failures, len(BACKOFF_S) - 1)])
+                failures += 1
+            finally:
+                await reader.stop()
+
+    async def _listen_for_gangs(self) -> None:
+        """Hear what the other nodes of gangs say, from shortly before the first such gang on."""
+        await self._gangs.wanted.wait()
+        failures = 0
+        while True:
+            reader = self._bus.reader(f"{self._settings.client_id}-gangs", [(EXECUTIONS, self._settings.partition)])
+            try:
+                await reader.start()
+                begins = await reader.beginning_offsets(sorted(reader.assignment()))
+                for part, end in (await reader.end_offsets(sorted(reader.assignment()))).items():
+                    await reader.seek(part, max(begins[part], end - GANG_BACKLOG_RECORDS))
+                failures = 0
+                while True:
+                    records = await reader.poll(max_records=BATCH_RECORDS_MAX, timeout_s=POLL_TIMEOUT_S)
+                    self._gangs.hear_records(list(records))
             except BusError:
                 await self._clock.sleep_wall(BACKOFF_S[min(failures, len(BACKOFF_S) - 1)])
                 failures += 1

@@ -7,7 +7,7 @@ import pytest
 
 from schemas.executions import StopCause
 from schemas.placements import Desired
-from services.executor.core.journal import Applied, Moved, NodeState, RunFacts
+from services.executor.core.journal import HEALTHY_RUN_MS, Applied, Moved, NodeState, Revived, RunFacts
 from services.executor.core.lifecycle import Event
 from services.executor.core.reconcile import Refusal, RequestCheckpoint, Rescale, Start, Stop, Withdraw, due, refusal
 from tests.unit.executor.executor_rig import SAVES, assignment, placed
@@ -95,12 +95,55 @@ def test_what_ended_is_not_started_again(event):
     assert due(state, placed(9, stop(A))) == []
 
 
-def test_an_application_that_crashed_returns_with_a_newer_placement_only():
+def test_an_application_that_crashed_returns_after_its_back_off_only():
     state = running(APP)
     state.fold(Moved(key="app/1", event=Event.BROKE))
     assert due(state, placed(1, APP)) == []
     state.fold(Applied(epoch=1, sequence=2))
+    assert due(state, placed(2, APP)) == []
+    state.fold(Revived(key="app/1"))
     assert due(state, placed(2, APP)) == [Start(APP)]
+    state.fold(Moved(key="app/1", event=Event.START, assignment=APP, sequence=2))
+    assert (state.runs["app/1"].spawn, state.runs["app/1"].crashes) == (2, 1)
+
+
+@pytest.mark.parametrize(("ran_ms", "crashes"), [(0, 2), (HEALTHY_RUN_MS - 1, 2), (HEALTHY_RUN_MS, 1)])
+def test_an_application_that_ran_well_begins_its_back_off_anew(ran_ms, crashes):
+    state = running(APP)
+    state.fold(Moved(key="app/1", event=Event.BROKE, time_ms=0))
+    state.fold(Revived(key="app/1"))
+    state.fold(Moved(key="app/1", event=Event.START, assignment=APP, sequence=1))
+    state.fold(Moved(key="app/1", event=Event.STARTED, facts=FACTS))
+    state.fold(Moved(key="app/1", event=Event.SUCCEEDED, time_ms=ran_ms))
+    assert state.ended["app/1"].crashes == crashes
+
+
+def test_a_gpu_that_is_blocked_gets_nothing():
+    state = running()
+    both = placed(1, A, assignment("b", 2))
+    assert due(state, both, {1: "5 MiB in use"}) == [Start(assignment("b", 2))]
+
+
+def test_gpus_an_application_may_drain_are_free_only_once_it_let_go():
+    slow = changed(APP, drain_s=30.0)
+    state = running(slow)
+    smaller = placed(2, changed(slow, gpus=[0]), assignment("b", 1))
+    assert due(state, smaller) == [Rescale("app/1", (0,))]
+    state.fold(Moved(key="app/1", event=Event.RESCALED, gpus=[0]))
+    assert (state.runs["app/1"].gpus, state.runs["app/1"].leaving) == ([0], [1])
+    assert due(state, smaller) == []
+    state.fold(Moved(key="app/1", event=Event.RELEASED, gpus=[1]))
+    assert due(state, smaller) == [Start(assignment("b", 1))]
+
+
+def test_a_gpu_that_is_given_back_while_draining_stays():
+    slow = changed(APP, drain_s=30.0)
+    state = running(slow)
+    state.fold(Moved(key="app/1", event=Event.RESCALED, gpus=[0]))
+    assert due(state, placed(2, slow)) == [Rescale("app/1", (0, 1))]
+    state.fold(Moved(key="app/1", event=Event.RESCALED, gpus=[0, 1]))
+    state.fold(Moved(key="app/1", event=Event.RELEASED, gpus=[1]))
+    assert state.runs["app/1"].held == [0, 1]
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,8 @@
-"""What a driver has to do: start a run, find it again after a crash, and end it. Two implementations, one set of rules.
+"""What a driver has to do: start a run, find it again after a crash, talk with it, and end it. Four implementations, one set of rules.
 
 Rules every driver keeps: `start` either returns a living run or raises `StartRefusedError`, never both; `adopt` returns None
 only if it is certain that the run never began and never will; `ended` returns once and for all; `stop` returns when
-nothing of the run is left. Read next: `simulated.py`, `process.py`.
+nothing of the run is left. Read next: `simulated.py`, `process.py`, `slurm.py`, `kubernetes.py`.
 """
 
 from __future__ import annotations
@@ -13,16 +13,26 @@ from typing import Protocol
 from schemas.executions import FailureCause
 from schemas.placements import Assignment
 from services.executor.core.journal import RunFacts
-from services.executor.core.reports import Exit
+from services.executor.core.reports import Exit, Progress
 
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """One attempt to start on one node. `spawn` counts tries of which it is proven that nothing ran."""
+    """One attempt to start on one node. `spawn` counts tries of which it is proven that nothing ran. `port`: its gang's master's."""
 
     node: str
     assignment: Assignment
     spawn: int = 1
+    port: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A node's part of a gang could start: what has to be equal on all its nodes, and a port that is free here."""
+
+    gpu_model: str = ""
+    driver: str = ""
+    port: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,8 +73,24 @@ class Run(Protocol):
         """End it at once, without grace; `ended` then returns. Safe to call while `stop` waits."""
         ...
 
+    def unheard(self) -> Answer | Progress | None:
+        """What the job said by itself and nobody took yet: a checkpoint it made on its own, or how far it is."""
+        ...
+
+    async def news(self) -> Answer | Progress:
+        """Wait for something unheard. May be awaited by one task only."""
+        ...
+
     async def rescale(self, gpus: tuple[int, ...]) -> None:
         """Tell an application which GPUs it holds now."""
+        ...
+
+    async def let_go(self, wait_s: float) -> None:
+        """Return when an application acknowledged its newest GPUs, has ended, or `wait_s` wall seconds are over."""
+        ...
+
+    async def serves(self) -> bool:
+        """Whether it answers its declared probe now; True without one."""
         ...
 
 
@@ -73,6 +99,10 @@ class Driver(Protocol):
 
     def boot_id(self) -> str:
         """Names the time in which runs can survive: it changes when the machine was restarted."""
+        ...
+
+    async def prepare(self, order: Order) -> Prepared:
+        """Whether a gang's part could start here. Raises StartRefusedError."""
         ...
 
     async def start(self, order: Order) -> Run:

@@ -16,8 +16,8 @@ import msgspec
 from schemas.executions import FailureCause
 from schemas.placements import Assignment
 from services.executor.core.journal import RunFacts
-from services.executor.core.reports import Exit
-from services.executor.shell.drivers.port import Answer, Order, StartRefusedError
+from services.executor.core.reports import Exit, Progress
+from services.executor.shell.drivers.port import Answer, Order, Prepared, StartRefusedError
 from services.runtime.clock import Clock
 
 TEMPLATE = "simulated"
@@ -133,6 +133,19 @@ class SimulatedRun:
     async def rescale(self, gpus: tuple[int, ...]) -> None:
         """Time is all a simulated application uses."""
 
+    def unheard(self) -> Answer | Progress | None:
+        """It has nothing to say."""
+        return None
+
+    async def news(self) -> Answer | Progress:
+        return await asyncio.get_running_loop().create_future()
+
+    async def let_go(self, wait_s: float) -> None:
+        """Nothing is left on a GPU that it never used."""
+
+    async def serves(self) -> bool:
+        return True
+
     def _end_ms(self, course: Course) -> int:
         return self.facts.started_ms + round(course.run_s * 1000)
 
@@ -146,6 +159,10 @@ class SimulatedDriver:
 
     def boot_id(self) -> str:
         return "simulated"
+
+    async def prepare(self, order: Order) -> Prepared:
+        course_of(order.assignment)
+        return Prepared()
 
     async def start(self, order: Order) -> SimulatedRun:
         course = course_of(order.assignment)

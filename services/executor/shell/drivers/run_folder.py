@@ -1,0 +1,83 @@
+"""What is in the folder of one attempt, and how it is read and written: each file whole or not at all.
+
+Owns: the files of the runner (`claim`, `job.json`, `exit.json`) as structs, writing in one step, and taking an attempt away from
+a runner that has not begun. Refuses: knowing what is done with them. Read next: `runner.py`, `process.py`, `conversation.py`.
+"""
+
+from __future__ import annotations
+
+import os
+from hashlib import sha256
+from pathlib import Path
+from typing import TypeVar
+from urllib.parse import quote
+
+import msgspec
+from msgspec import Struct
+
+from services.executor.shell.drivers.port import Order
+
+LOG_FILE = "output.log"
+FOLDER_NAME_LENGTH_MAX = 200
+T = TypeVar("T")
+_ABANDONED = b'{"pid": 0, "ticks": 0}'
+
+
+class Claim(Struct):
+    """Whose the attempt is: the runner's, or pid 0 for an executor that gave it up."""
+
+    pid: int
+    ticks: int
+
+
+class Began(Struct):
+    """The job's process (`job.json`)."""
+
+    pid: int
+    ticks: int
+    wall_ms: int
+
+
+class Ended(Struct):
+    """How it ended (`exit.json`). `errno` and `stage`: it never began."""
+
+    wall_ms: int
+    code: int | None = None
+    signal: int | None = None
+    errno: int | None = None
+    stage: str = ""
+
+
+def folder_of(root: Path, order: Order) -> Path:
+    """Where everything about one attempt is."""
+    name = quote(order.assignment.job_id, safe="")
+    if len(name) > FOLDER_NAME_LENGTH_MAX:
+        name = sha256(order.assignment.job_id.encode()).hexdigest()
+    return root / order.node / name / f"{order.assignment.attempt}-{order.spawn}"
+
+
+def read(path: Path, struct: type[T]) -> T | None:
+    """None if it isn't there or not (yet) whole."""
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=struct)
+    except (OSError, msgspec.MsgspecError):
+        return None
+
+
+def write(path: Path, content: bytes) -> None:
+    fresh = path.with_name(f"{path.name}.new")
+    fresh.write_bytes(content)
+    fresh.replace(path)
+
+
+def abandon(folder: Path) -> bool:
+    """Take the attempt away from a runner that has not begun; False if a runner (or an earlier executor) has the claim."""
+    fresh = folder / f"claim.{os.getpid()}"
+    fresh.write_bytes(_ABANDONED)
+    try:
+        os.link(fresh, folder / "claim")
+    except FileExistsError:
+        return False
+    finally:
+        fresh.unlink()
+    return True

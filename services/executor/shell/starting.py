@@ -1,0 +1,116 @@
+"""From a wish to a running process: journalled first, gangs together, and what a predecessor left is taken over.
+
+Owns: the trace span of a start, the preflight of gangs, and the report that a run began. Refuses: what follows (`node.py`). Read next:
+`gangs.py`, `drivers/port.py`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+
+from schemas.executions import FailureCause, JobPrepared
+from schemas.placements import Assignment
+from services.executor.core import reports
+from services.executor.core.gang import Go, Mismatch, is_gang
+from services.executor.core.journal import LocalRun, Moved, RunKey, run_key
+from services.executor.core.lifecycle import Event
+from services.executor.shell.drivers.port import Order, Run, StartRefusedError
+from services.executor.shell.gangs import Gangs
+from services.executor.shell.ledger import Ledger, Surroundings
+from services.executor.shell.live import Live
+
+
+class Starting:
+    """`live` is the node's."""
+
+    def __init__(self, ledger: Ledger, live: dict[RunKey, Live], around: Surroundings, gangs: Gangs) -> None:
+        self._ledger = ledger
+        self._live = live
+        self._around = around
+        self._gangs = gangs
+
+    def begin(self, assignment: Assignment, sequence: int) -> tuple[RunKey, Any]:
+        """Journal the wish. The caller syncs, then calls `start` with what this returns."""
+        key = run_key(assignment.job_id, assignment.attempt)
+        attributes: dict[str, str | int] = {
+            "gpugrid.job.id": assignment.job_id,
+            "gpugrid.node": self._ledger.node,
+            "gpugrid.attempt": assignment.attempt,
+        }
+        span = self._around.spans.begin("start", assignment.traceparent, attributes)
+        move = Moved(
+            key=key,
+            event=Event.START,
+            assignment=assignment,
+            sequence=sequence,
+            traceparent=assignment.traceparent,
+        )
+        self._ledger.record(move)
+        self._live[key] = Live()
+        return key, span
+
+    async def start(self, key: RunKey, span: Any) -> Run | reports.Exit:
+        """The running job, reported as started; or how its start ended (without a cause: it was no longer wanted)."""
+        run = self._ledger.state.runs[key]
+        order = Order(self._ledger.node, run.assignment, run.spawn)
+        try:
+            if is_gang(run.assignment):
+                together = await self._together(order, self._live[key])
+                if together is None:
+                    span.end()
+                    self._live[key].run.set_result(None)
+                    return reports.Exit(self._around.clock.now_ms())
+                order = together
+            driven = await self._around.driver.start(order)
+        except StartRefusedError as refused:
+            span.end(error=refused.detail)
+            self._live[key].run.set_result(None)
+            return reports.Exit(self._around.clock.now_ms(), refused.cause, detail=refused.detail)
+        self._started(key, driven, span.traceparent)
+        span.end()
+        return driven
+
+    async def adopt(self, key: RunKey) -> Run | None:
+        """What a predecessor started; None if it is certain that nothing ever ran."""
+        run = self._ledger.state.runs[key]
+        self._live[key] = live = Live()
+        driven = await self._around.driver.adopt(Order(self._ledger.node, run.assignment, run.spawn), run.facts)
+        if driven is None:
+            live.run.set_result(None)
+        elif run.facts is None:
+            self._started(key, driven, run.traceparent)
+        return driven
+
+    async def _together(self, order: Order, live: Live) -> Order | None:
+        """Wait for the other nodes; None if a stop came first. Raises StartRefusedError where this node can't take part."""
+        prepared = await self._around.driver.prepare(order)
+        assignment = order.assignment
+
+        def said() -> reports.Report:
+            return reports.prepared(
+                order.node,
+                self._around.cluster,
+                assignment,
+                gpu_model=prepared.gpu_model,
+                driver=prepared.driver,
+                port=prepared.port,
+                time_ms=self._around.clock.now_ms(),
+            )
+
+        mine = said().event
+        assert isinstance(mine, JobPrepared)
+        found = await self._gangs.complete(mine, assignment.nodes, live, lambda: self._ledger.pass_on(said()))
+        if isinstance(found, Mismatch):
+            raise StartRefusedError(FailureCause.PREFLIGHT, found.detail)
+        return replace(order, port=found.port) if isinstance(found, Go) else None
+
+    def _started(self, key: RunKey, driven: Run, traceparent: str) -> None:
+        known: LocalRun = msgspec.structs.replace(self._ledger.state.runs[key], facts=driven.facts)
+        wall_ms = self._around.clock.wall_ms()
+        report = reports.started(
+            self._ledger.node, self._around.cluster, known, wall_ms=wall_ms, traceparent=traceparent
+        )
+        self._ledger.record(Moved(key=key, event=Event.STARTED, facts=driven.facts), report=report)
