@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
+from services.allocator.core.caps import Cap
 from services.allocator.core.problem import (
     Application,
     Option,
@@ -22,6 +24,7 @@ NODE_SIZES = (8, 8, 4, 6, 1, 2, 16)
 def random_board(seed: int, steps: int | None = None, node_sizes: tuple[int, ...] | None = None) -> Problem:
     """A legal, small, nasty problem; the same for the same seed."""
     rng = random.Random(seed)
+    caps, chance = _caps(seed)
     steps = steps or rng.choice(STEPS)
     nodes = node_sizes or tuple(rng.choice(NODE_SIZES) for _ in range(rng.randint(0, 6)))
     free = set(range(sum(nodes)))
@@ -31,11 +34,23 @@ def random_board(seed: int, steps: int | None = None, node_sizes: tuple[int, ...
         steps=steps,
         node_sizes=nodes,
         gpu_state=[rng.choice((1, 2)) if rng.random() < 0.1 else 0 for _ in range(sum(nodes))],
-        queued=[_job(rng, index, steps) for index in range(rng.randint(0, 20))],
-        running=running,
+        queued=[replace(_job(rng, i, steps), caps=_some(chance, caps)) for i in range(rng.randint(0, 20))],
+        running=[replace(block, caps=_some(chance, caps)) for block in running],
         applications=applications,
         reservations=_reservations(rng, sum(nodes), steps),
+        caps=caps,
     )
+
+
+def _caps(seed: int) -> tuple[list[Cap], random.Random]:
+    """Caps on two boards of five, and the chance that deals them out; apart from the board's own, which stays as it is."""
+    chance = random.Random(f"caps {seed}")
+    count = chance.randint(1, 4) if chance.random() < 0.4 else 0
+    return [Cap(f"team{index}", chance.choice((0, 1, 2, 3, 4, 6, 9, 16))) for index in range(count)], chance
+
+
+def _some(chance: random.Random, caps: list[Cap]) -> tuple[int, ...]:
+    return tuple(sorted(chance.sample(range(len(caps)), chance.randint(0, min(3, len(caps))))))
 
 
 def _running(rng: random.Random, gpus: int, steps: int, free: set[int]) -> list[RunningBlock]:
@@ -94,6 +109,7 @@ def _job(rng: random.Random, index: int, steps: int) -> QueuedJob:
 def tiny_board(seed: int) -> Problem:
     """A board small enough for `brute_force`: at most 4 GPUs, 4 steps, 3 jobs, 1 application."""
     rng = random.Random(seed)
+    caps, chance = _caps(seed)
     steps, nodes = rng.randint(1, 4), rng.choice(((2,), (3,), (1, 1), (2, 1), (2, 2), (4,)))
     jobs = [
         QueuedJob(
@@ -101,6 +117,7 @@ def tiny_board(seed: int) -> Problem:
             priority=rng.randint(1, 9) * 1000,
             options=tuple(Option(size, rng.randint(1, 4)) for size in sorted(rng.sample((1, 2, 4), rng.randint(1, 2)))),
             arrival=index,
+            caps=_some(chance, caps),
         )
         for index in range(rng.randint(1, 3))
     ]
@@ -111,4 +128,4 @@ def tiny_board(seed: int) -> Problem:
         applications.append(
             Application("a", rng.randint(1, 5) * 1000, demand, held=held, switch_max=rng.choice((1, 2)))
         )
-    return build_problem(steps=steps, node_sizes=nodes, queued=jobs, applications=applications)
+    return build_problem(steps=steps, node_sizes=nodes, queued=jobs, applications=applications, caps=caps)

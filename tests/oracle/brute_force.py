@@ -9,13 +9,14 @@ from services.allocator.core.problem import Problem
 
 def brute_force(problem: Problem) -> int:
     """The best fixed-point value any legal plan of the board can have."""
-    return _place(problem, 0, [set() for _ in range(problem.steps)], 0)
+    usage = [[0] * problem.steps for _ in problem.cap_ids]
+    return _place(problem, 0, [set() for _ in range(problem.steps)], 0, usage)
 
 
-def _place(problem: Problem, job: int, used: list[set[int]], gain: int) -> int:
+def _place(problem: Problem, job: int, used: list[set[int]], gain: int, usage: list[list[int]]) -> int:
     if job == problem.jobs:
         return gain - _least_penalty(problem, used)
-    best = _place(problem, job + 1, used, gain)
+    best = _place(problem, job + 1, used, gain, usage)
     for row in range(int(problem.option_ptr[job]), int(problem.option_ptr[job + 1])):
         size, duration = int(problem.option_gpus[row]), int(problem.option_steps[row])
         for start in range(int(problem.job_earliest[job]), problem.steps):
@@ -25,13 +26,28 @@ def _place(problem: Problem, job: int, used: list[set[int]], gain: int) -> int:
                 cells = set(range(first, first + size))
                 if not _legal(problem, first, size) or any(cells & used[step] for step in steps):
                     continue
+                if not _within_caps(problem, job, size, steps, usage):
+                    continue
+                _count(problem, job, size, steps, usage)
                 for step in steps:
                     used[step] |= cells
                 more = int(problem.option_density[row]) * size * weight
-                best = max(best, _place(problem, job + 1, used, gain + more))
+                best = max(best, _place(problem, job + 1, used, gain + more, usage))
+                _count(problem, job, -size, steps, usage)
                 for step in steps:
                     used[step] -= cells
     return best
+
+
+def _within_caps(problem: Problem, job: int, size: int, steps: range, usage: list[list[int]]) -> bool:
+    caps = [cap for cap in problem.job_caps[job].tolist() if cap >= 0]
+    return all(usage[cap][step] + size <= problem.cap_gpus[cap] for cap in caps for step in steps)
+
+
+def _count(problem: Problem, job: int, size: int, steps: range, usage: list[list[int]]) -> None:
+    for cap in problem.job_caps[job].tolist():
+        for step in steps if cap >= 0 else ():
+            usage[cap][step] += size
 
 
 def _legal(problem: Problem, first: int, size: int) -> bool:

@@ -163,11 +163,18 @@ def _build(problem: Problem, guard: list[int], batch: list[int]) -> list[Place]:
         density = sum(row[4] // len(options) for row in options)
         bonus = density * (weight_sum[problem.steps] // problem.steps) // 100 * FINISH_SHARE
     places = [(-1, -1, -1)] * problem.jobs
+    usage = problem.cap_used.tolist()
     for job in order:
+        caps = [cap for cap in problem.job_caps[job].tolist() if cap >= 0]
         found = None
         for row in rows[job]:
             gpus, _, steps, hold, density, earliest = options[row]
-            spot = _earliest(problem, guard, batch, gpus, steps, hold, earliest)
+            full = sum(
+                1 << step
+                for step in range(problem.steps)
+                if any(usage[cap][step] + gpus > problem.cap_gpus[cap] for cap in caps)
+            )
+            spot = _earliest(problem, guard, batch, gpus, steps, hold, earliest, full)
             if spot is None:
                 continue
             start, first = spot
@@ -181,6 +188,9 @@ def _build(problem: Problem, guard: list[int], batch: list[int]) -> list[Place]:
             places[job] = found[1:4]
             for gpu in range(found[2], found[2] + options[found[3]][0]):
                 batch[gpu] |= _bits(found[1], min(found[1] + options[found[3]][2], problem.steps))
+            for cap in caps:
+                for step in range(found[1], min(found[1] + options[found[3]][2], problem.steps)):
+                    usage[cap][step] += options[found[3]][0]
     return places
 
 
@@ -194,15 +204,15 @@ def _margin(problem, guard, batch, order, rows, best, options) -> int:
     return 0
 
 
-def _earliest(problem, guard, batch, gpus, steps, hold, earliest):
-    """Earliest start; among equal ones the least idle time around the placement, then the lowest GPU."""
+def _earliest(problem, guard, batch, gpus, steps, hold, earliest, full):
+    """Earliest start that meets no `full` step; among equal ones the least idle time around the placement, then the lowest GPU."""
     k = gpus.bit_length() - 1
     blocks = problem.topology.block_first[problem.topology.block_ptr[k] : problem.topology.block_ptr[k + 1]].tolist()
     found = None
     for first in blocks:
         busy = held = 0
         for gpu in range(first, first + gpus):
-            busy |= batch[gpu] | guard[gpu]
+            busy |= batch[gpu] | guard[gpu] | full
             held |= guard[gpu]
         start = earliest
         while start < problem.steps and (busy & _bits(start, start + steps) or held & _bits(start, start + hold)):

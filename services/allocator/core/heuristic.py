@@ -47,6 +47,9 @@ def facts_of(problem: Problem) -> Facts:
         held_app=problem.held_app,
         reservations=problem.reservations,
         weight_sum=problem.weight_sum,
+        job_caps=problem.job_caps,
+        cap_gpus=problem.cap_gpus,
+        cap_used=problem.cap_used,
     )
 
 

@@ -154,7 +154,18 @@ def counts_model(problem: Problem, floors: Ints) -> CountsModel:
             if level == 0 or capacity << level < free:
                 counted = running[weight[running] > 0]
                 model.row(counted, weight[counted], 0, capacity)
+    cap_rows(problem, model, candidates.job, candidates.option, candidates.start)
     return CountsModel(model, candidates, apps)
+
+
+def cap_rows(problem: Problem, model: IntegerModel, job: Ints, option: Ints, start: Ints) -> None:
+    """GPUs of each cap's queued jobs stay under what its running jobs leave, in every step; entry i is variable i."""
+    ends, sizes = start + problem.option_steps[option], problem.option_gpus[option]
+    for cap, gpus in enumerate(problem.cap_gpus.tolist()):
+        mine = (problem.job_caps[job] == cap).any(axis=1)
+        for step in range(problem.steps):
+            running = np.flatnonzero(mine & (start <= step) & (step < ends))
+            model.row(running, sizes[running], 0, max(0, gpus - int(problem.cap_used[cap, step])))
 
 
 def one_way_per_job(model: IntegerModel, job: Ints) -> None:

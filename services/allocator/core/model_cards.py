@@ -20,6 +20,7 @@ from services.allocator.core.model import (
     IntegerModel,
     app_variables,
     candidates_of,
+    cap_rows,
     empty_model,
     one_way_per_job,
 )
@@ -112,6 +113,7 @@ def cards_model(problem: Problem, floors: Ints, blocks: Blocks, cards: Bools) ->
             model.row(both, [1] * len(used) + [-1, -1], 0, 0)
     change = _switch_rows(problem, model, cells, card)
     _cell_rows(problem, model, blocks, card)
+    cap_rows(problem, model, blocks.job, blocks.option, blocks.start)
     return CardsModel(model, blocks, apps, card, change)
 
 

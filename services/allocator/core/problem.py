@@ -20,6 +20,7 @@ from enum import IntEnum
 import numpy as np
 from numpy.typing import NDArray
 
+from services.allocator.core.caps import Cap, cap_rows, cap_usage
 from services.allocator.core.columns import AppColumn, JobColumn, OptionColumn, RunningColumn
 from services.allocator.core.reasons import Reason
 from services.allocator.core.topology import Topology, size_class, topology_of
@@ -64,6 +65,7 @@ class QueuedJob:
     earliest_step: int = 0
     arrival: int = 0
     refusal: Reason = Reason.NONE
+    caps: tuple[int, ...] = ()  # indices of the caps it counts against
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +79,7 @@ class RunningBlock:
     remaining_steps: int
     hold_steps: int = 0  # P90; 0: as remaining
     arrival: int = 0
+    caps: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +141,11 @@ class Problem:
     held_app: Ints  # per GPU: the application holding it at step -1, or -1
     reservation_ids: tuple[str, ...]
     reservations: Ints  # rows of first_gpu, gpus, start_step, end_step
+    cap_ids: tuple[str, ...]
+    cap_gpus: Ints
+    cap_used: Ints  # caps × steps: GPUs of running jobs
+    job_caps: Ints  # jobs × CAPS_PER_JOB, -1 for none
+    running_caps: Ints
     penalty_ratio: int  # thousandths
     weight_one: int
     weight: Ints
@@ -196,6 +204,7 @@ def build_problem(
     running: Sequence[RunningBlock] = (),
     applications: Sequence[Application] = (),
     reservations: Sequence[Reservation] = (),
+    caps: Sequence[Cap] = (),
     gpu_state: Sequence[int] | Ints | None = None,
     penalty_ratio: float = 7.0,
     decay_end: float = 0.5,
@@ -213,6 +222,8 @@ def build_problem(
     option_ptr, option_table = _option_rows(queued, topology, steps)
     app_table, app_demand, held_app = _application_rows(applications, gpus, steps)
     blocked = _reservation_rows(reservations, gpus, steps)
+    job_caps = cap_rows([job.caps for job in queued], len(caps))
+    running_rows, running_caps = _running_rows(running, gpus), cap_rows([block.caps for block in running], len(caps))
     ratio = round(penalty_ratio * 1000)
     priorities = [job.priority for job in queued] + [block.priority for block in running]
     priorities += [app.priority for app in applications]
@@ -229,13 +240,18 @@ def build_problem(
         option_ptr=option_ptr,
         option_table=option_table,
         running_ids=tuple(block.id for block in running),
-        running_table=_running_rows(running, gpus),
+        running_table=running_rows,
         app_ids=tuple(app.id for app in applications),
         app_table=app_table,
         app_demand=app_demand,
         held_app=held_app,
         reservation_ids=tuple(row.id for row in reservations),
         reservations=blocked,
+        cap_ids=tuple(cap.id for cap in caps),
+        cap_gpus=_column([cap.gpus for cap in caps]),
+        cap_used=cap_usage(running_rows, running_caps, len(caps), steps),
+        job_caps=job_caps,
+        running_caps=running_caps,
         penalty_ratio=ratio,
         weight_one=weight_one,
         weight=weight,
@@ -293,10 +309,8 @@ def _option_rows(queued: Sequence[QueuedJob], topology: Topology, steps: int) ->
 
 
 def _refuse_size(queued: Sequence[QueuedJob]) -> None:
-    for job in queued:
-        for option in job.options:
-            if size_class(option.gpus) < 0:
-                raise ValueError(f"job {job.id}: size {option.gpus} is not a power of two")
+    job, size = next((j, o.gpus) for j in queued for o in j.options if size_class(o.gpus) < 0)
+    raise ValueError(f"job {job.id}: size {size} is not a power of two")
 
 
 def _classes_of(topology: Topology) -> Ints:
@@ -327,9 +341,7 @@ def _running_rows(running: Sequence[RunningBlock], gpus: int) -> Ints:
         remaining = max(1, block.remaining_steps)
         hold = max(remaining, block.hold_steps)
         rows.append((block.first_gpu, block.gpus, remaining, hold, block.priority, block.arrival))
-    used = np.zeros(gpus, np.int64)
-    for block in running:
-        used[block.first_gpu : block.first_gpu + block.gpus] += 1
+    used = np.bincount([gpu for row in rows for gpu in range(row[0], row[0] + row[1])], minlength=gpus)
     if len(used) and used.max() > 1:
         raise ValueError(f"two running jobs share GPU {int(np.argmax(used))}")
     return np.array(rows, dtype=np.int64).reshape(-1, len(RunningColumn))

@@ -45,6 +45,7 @@ def verify_plan(problem: Problem, plan: Plan) -> list[Violation]:
         _check_jobs(problem, plan, found)
         owner = _owners(problem, plan, found)
         _check_cells(problem, plan, owner, found)
+        _check_caps(problem, plan, found)
         _check_promises(problem, plan, owner, found)
         _check_counts(problem, owner, found)
         _check_switches(problem, owner, found)
@@ -164,6 +165,23 @@ def _check_promises(problem: Problem, plan: Plan, owner: NDArray[np.int32], foun
     _report_cells(used & forbidden, "closed_gpu", "an application meets a reserved or unusable GPU", found)
     _report_cells(used & planned_hold, "promise", "a planned job may still hold what an application needs", found)
     _report_cells(used & running_hold, "promise", "a running job may still hold what an application needs", found)
+
+
+def _check_caps(problem: Problem, plan: Plan, found: list[Violation]) -> None:
+    """No start takes a cap's jobs above it; running jobs may be above it already (a cap was lowered)."""
+    for cap, name in enumerate(problem.cap_ids):
+        used, planned = np.zeros(problem.steps, np.int64), np.zeros(problem.steps, np.int64)
+        for row in np.flatnonzero((problem.running_caps == cap).any(axis=1)).tolist():
+            used[: problem.running_steps[row]] += problem.running_gpus[row]
+        for job in np.flatnonzero((problem.job_caps == cap).any(axis=1) & (plan.start >= 0)).tolist():
+            option, start = int(plan.option[job]), int(plan.start[job])
+            planned[start : start + int(problem.option_steps[option])] += problem.option_gpus[option]
+        over = np.flatnonzero((planned > 0) & (used + planned > problem.cap_gpus[cap]))
+        if len(over):
+            at = int(over[0])
+            found.append(
+                Violation("cap", f"{name} uses {used[at] + planned[at]} of {problem.cap_gpus[cap]} GPUs in step {at}")
+            )
 
 
 def _check_counts(problem: Problem, owner: NDArray[np.int32], found: list[Violation]) -> None:

@@ -29,13 +29,35 @@ def reasons_of(problem: Problem, plan: Plan) -> Ints:
     known: dict[tuple[int, ...], int] = {}
     pointers, table = problem.option_ptr.tolist(), problem.option_table[:, _SHAPE_COLUMNS].tolist()
     planned, earliest = (plan.start > 0).tolist(), problem.job_earliest.tolist()
+    capped = _capped_now(problem, plan)
     for job in waiting.tolist():
         rows = [(k, hold) for k, hold in table[pointers[job] : pointers[job + 1]] if k >= 0]
+        if capped[job] and rows and earliest[job] == 0 and now.any_gpu:
+            reasons[job] = Reason.QUOTA_EXCEEDED
+            continue
         shape = (earliest[job], planned[job], *(value for row in rows for value in row))
         if shape not in known:
             known[shape] = int(_reason(problem, now, rows, earliest[job], planned[job]))
         reasons[job] = known[shape]
     return reasons
+
+
+def _capped_now(problem: Problem, plan: Plan) -> list[bool]:
+    """Per queued job whether a cap alone keeps even its smallest formable size from starting now."""
+    if not len(problem.cap_gpus):
+        return [False] * problem.jobs
+    left = problem.cap_gpus - problem.cap_used[:, 0]
+    for job in np.flatnonzero(plan.start == 0).tolist():
+        for cap in problem.job_caps[job].tolist():
+            if cap >= 0:
+                left[cap] -= problem.option_gpus[plan.option[job]]
+    smallest = np.full(problem.jobs, problem.gpus + 1, np.int64)
+    job_of = np.repeat(np.arange(problem.jobs), np.diff(problem.option_ptr))
+    formable = problem.option_class >= 0
+    np.minimum.at(smallest, job_of[formable], problem.option_gpus[formable])
+    room = np.where(problem.job_caps >= 0, np.append(left, 0)[problem.job_caps], problem.gpus + 1).min(axis=1)
+    capped: list[bool] = (room < smallest).tolist()
+    return capped
 
 
 class _Now:

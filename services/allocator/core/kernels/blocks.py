@@ -170,13 +170,12 @@ def _starts_held(g, k, n, steps, hold):
 
 
 @njit(cache=True)
-def scan(g, k, steps, hold, earliest, tight):
-    """Earliest (start, first GPU) of a block of class k over the whole pool, or NO_START.
+def scan(g, k, steps, hold, window_lo, window_hi, tight):
+    """Earliest (start, first GPU) of a block of class k over the whole pool, or NO_START; starts only in the window's steps.
 
     Among equal starts the block with the least idle time around the placement wins if `tight`, else the lowest GPU.
     """
     n = g.bits.shape[1]
-    window_lo, window_hi = span(earliest, g.steps, g.two)
     if hold != steps:
         any_lo, any_hi = _starts_held(g, k, n, steps, hold)
     else:
@@ -209,10 +208,9 @@ def _idle_around(g, first, size, start, end):
 
 
 @njit(cache=True)
-def scan_nodes(w, g, k, steps, hold, earliest):
+def scan_nodes(w, g, k, steps, hold, window_lo, window_hi):
     """Earliest (start, first GPU) of a block inside a node of a large pool: nodes first, then the blocks of one node."""
     nodes = w.shape[0]
-    window_lo, window_hi = span(earliest, g.steps, g.two)
     any_lo, any_hi = _starts(g, g.node_lo + k, g.node_hi + k, nodes, steps)
     any_lo &= window_lo
     any_hi &= window_hi
@@ -250,10 +248,10 @@ def _starts_at(g, begin, end, k, steps, hold, start):
 
 
 @njit(cache=True)
-def scan_multi(w, g, k, steps, hold, earliest):
+def scan_multi(w, g, k, steps, hold, window_lo, window_hi):
     """Earliest (start, first GPU) of a block of several whole nodes in a large pool."""
     best_start, best_first = NO_START, -1
-    window_lo, window_hi = span(earliest, g.steps, g.two)
+    earliest = first_set(window_lo, window_hi)
     low, high = multi_range(w.shape, k)
     for c in range(low, high):
         i = node_begin(w.shape, multi_block(w.shape, c)[0])

@@ -9,6 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
+from services.allocator.core.kernels.bits import ZERO, span
 from services.allocator.core.kernels.blocks import NO_START, fill_nodes, occupy, scan, scan_multi, scan_nodes
 from services.allocator.core.kernels.board import (
     CLASS,
@@ -22,19 +23,25 @@ from services.allocator.core.kernels.board import (
     START,
     STEPS,
 )
+from services.allocator.core.kernels.caps import allowed, charge
 from services.allocator.core.kernels.shape import node_of
 
 
 @njit(cache=True)
-def find(w, g, o, earliest, tight):
-    """Earliest (start, first GPU) for option row `o`, or NO_START."""
+def find(w, g, j, o, earliest, tight):
+    """Earliest (start, first GPU) for job j at option row `o`, or NO_START."""
     k, steps, hold = w.options[o, CLASS], w.options[o, STEPS], w.options[o, HOLD]
+    lo, hi = span(earliest, g.steps, g.two)
+    if len(w.cap_gpus) > 0:
+        lo, hi = allowed(w, g, j, w.options[o, GPUS], steps, lo, hi)
+        if lo == ZERO and hi == ZERO:
+            return NO_START, -1
     if g.flat:
-        return scan(g, k, steps, hold, earliest, tight)
+        return scan(g, k, steps, hold, lo, hi, tight)
     start, first = NO_START, -1
     if k < w.shape[3]:
-        start, first = scan_nodes(w, g, k, steps, hold, earliest)
-    several = scan_multi(w, g, k, steps, hold, earliest)
+        start, first = scan_nodes(w, g, k, steps, hold, lo, hi)
+    several = scan_multi(w, g, k, steps, hold, lo, hi)
     if several[0] < start or (several[0] == start and several[1] < first):
         return several
     return start, first
@@ -45,7 +52,10 @@ def put(w, g, j):
     """Put job j's cells into the grid."""
     o, start, first = g.place[j, OPTION], g.place[j, START], g.place[j, FIRST]
     size = w.options[o, GPUS]
-    occupy(g, first, size, start, min(start + w.options[o, STEPS], g.steps))
+    end = min(start + w.options[o, STEPS], g.steps)
+    occupy(g, first, size, start, end)
+    if len(w.cap_gpus) > 0:
+        charge(w, g, j, size, start, end)
     if not g.flat:
         fill_nodes(w, g, node_of(w.shape, first), node_of(w.shape, first + size - 1) + 1)
 
@@ -63,7 +73,7 @@ def place_job(w, g, j, forced, margin, tight):
     for o in range(w.option_ptr[j], w.option_ptr[j + 1]):
         if w.options[o, CLASS] < 0 or (forced >= 0 and o != forced) or w.options[o, OPTION_EARLIEST] >= g.steps:
             continue
-        start, first = find(w, g, o, w.options[o, OPTION_EARLIEST], tight)
+        start, first = find(w, g, j, o, w.options[o, OPTION_EARLIEST], tight)
         if start == NO_START:
             continue
         weight = w.weight_sum[min(start + w.options[o, STEPS], g.steps)] - w.weight_sum[start]

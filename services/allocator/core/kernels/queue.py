@@ -51,9 +51,9 @@ def queue_in_order(f, reserved, order, options, in_turn):
         earliest = max(f.jobs[j, EARLIEST], turn)
         start, first = NO_START, -1
         if earliest < f.steps:
-            start, first = find(w, g, o, earliest, False)
+            start, first = find(w, g, j, o, earliest, False)
         if start == NO_START:
-            if in_turn and find(w, free, o, 0, False)[0] != NO_START:
+            if in_turn and find(w, free, j, o, 0, False)[0] != NO_START:
                 break
             continue
         g.place[j, START], g.place[j, FIRST], g.place[j, OPTION] = start, first, o

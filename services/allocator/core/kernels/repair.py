@@ -25,6 +25,7 @@ from services.allocator.core.kernels.board import (
     START,
     STEPS,
 )
+from services.allocator.core.kernels.caps import allowed, charge
 from services.allocator.core.kernels.layout import blocked_words, lay_out, running_words
 from services.allocator.core.kernels.place import place_job
 from services.allocator.core.kernels.search import close_grid, empty_grid, margin_density, value_order, work_of
@@ -47,7 +48,7 @@ def repair(f, kept, segments, known, retry, finish_share):
         missing[j] = j >= known or (kept[j, START] < 0 and retry)
         if j < known and kept[j, START] >= 0:
             g.place[j] = kept[j]
-            missing[j] = not _keep_job(f, g, j)
+            missing[j] = not _keep_job(f, w, g, j)
             if missing[j]:
                 g.place[j, START] = -1  # placed again below, unless it may not be placed any more
     fill_nodes(w, g, 0, w.shape[0])
@@ -78,7 +79,7 @@ def keep_segments(f, g, segments):
 
 
 @njit(cache=True)
-def _keep_job(f, g, j):
+def _keep_job(f, w, g, j):
     """Put job j where it was if that is still legal; whether it was. Nodes are filled once, after all of them."""
     o, start, first = g.place[j, OPTION], g.place[j, START], g.place[j, FIRST]
     if f.jobs[j, REFUSAL] != 0 or f.options[o, CLASS] < 0 or start < f.options[o, OPTION_EARLIEST]:
@@ -90,5 +91,11 @@ def _keep_job(f, g, j):
             return False
         if (g.bits[GUARD_LO, i] & hold_lo) != ZERO or (g.bits[GUARD_HI, i] & hold_hi) != ZERO:
             return False
-    occupy(g, first, f.options[o, GPUS], start, min(start + f.options[o, STEPS], f.steps))
+    end = min(start + f.options[o, STEPS], f.steps)
+    if len(w.cap_gpus) > 0:
+        at_lo, at_hi = allowed(w, g, j, f.options[o, GPUS], f.options[o, STEPS], *span(start, start + 1, f.two))
+        if at_lo == ZERO and at_hi == ZERO:
+            return False
+        charge(w, g, j, f.options[o, GPUS], start, end)
+    occupy(g, first, f.options[o, GPUS], start, end)
     return True

@@ -31,6 +31,7 @@ from services.allocator.core.kernels.board import (
     Grid,
     Work,
 )
+from services.allocator.core.kernels.caps import fill_usage
 from services.allocator.core.kernels.layout import LAYOUTS, lay_out, running_words
 from services.allocator.core.kernels.place import place_job, put
 
@@ -256,7 +257,8 @@ def empty_grid(f):
     block = 4
     guard = block + halves * classes
     node = guard + (halves * classes if holds else 0)
-    scratch = node + (0 if flat else halves * classes)
+    usage = node + (0 if flat else halves * classes)
+    scratch = usage + (len(f.cap_gpus) * f.steps + gpus - 1) // max(1, gpus)
     return Grid(
         np.zeros((scratch + 2, gpus), np.uint64),
         np.full((jobs, PLACE_COLUMNS), -1, np.int64),
@@ -270,6 +272,7 @@ def empty_grid(f):
         guard + classes if holds else -1,
         node,
         node + classes,
+        usage,
         scratch,
     )
 
@@ -281,6 +284,7 @@ def close_grid(f, w, g):
     g.bits[BUSY_HI] = g.bits[GUARD_HI]
     running_words(f, g.bits[BUSY_LO], g.bits[BUSY_HI], False)
     fill_grid(w, g)
+    fill_usage(w, g)
 
 
 @njit(cache=True)
@@ -291,7 +295,7 @@ def work_of(f, finish_share):
     for o in range(f.options.shape[0]):
         density += f.options[o, DENSITY] // max(1, f.options.shape[0])
     bonus = density * (f.weight_sum[f.steps] // f.steps) // 100 * finish_share
-    return Work(f.options, f.option_ptr, f.weight_sum, f.shape, bonus)
+    return Work(f.options, f.option_ptr, f.weight_sum, f.shape, bonus, f.job_caps, f.cap_gpus, f.cap_used)
 
 
 @njit(cache=True)
