@@ -138,10 +138,26 @@ def _scalings(posed: Posed, plan: Plan) -> list[Scaled]:
         )
         if wanted == held:
             continue
-        switched = len(set(wanted) ^ set(held)) if held else 0
+        taken = reserved_now(posed)  # a reservation takes what it takes: no choice, so no switch
+        switched = len((set(wanted) ^ set(held)) - (taken - set(wanted))) if held else 0
         effect = Scaled(app_id=app.app_id, pool=posed.pool, placed=posed.layout.local(wanted), switched=switched)
         changed.append((len(wanted) - len(held), effect))
     return [effect for _, effect in sorted(changed, key=lambda item: (item[0], item[1].app_id))]
+
+
+def reserved_now(posed: Posed) -> set[int]:
+    """Grid numbers that a reservation takes in step 0."""
+    rows = posed.problem.reservations.tolist()
+    return {gpu for first, size, start, end in rows if start <= 0 < end for gpu in range(first, first + size)}
+
+
+def withheld(state: State, planned: list[Effect]) -> list[Effect]:
+    """Of a plan that the check refuses: what it says to those who wait. Whoever would have started waits, too, and is told so."""
+    found: list[Effect] = [effect for effect in planned if isinstance(effect, Waits)]
+    for effect in planned:
+        if isinstance(effect, Placed) and not state.jobs[effect.job_id].reason:
+            found.append(Waits(job_id=effect.job_id, reason=_NAMES[Reason.PLANNED_LATER.value], holders=[]))
+    return found
 
 
 def _gather_waits(posed: Posed, plan: Plan, at: int, policy: Policy, now: Now, waits: dict[str, _Wait]) -> None:

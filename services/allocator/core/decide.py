@@ -17,7 +17,7 @@ from schemas.codec import encode_payload
 from schemas.decisions import Covered, DecisionInput, DecisionMade, Effect, Placed, RecordKind, Waits
 from schemas.records import Now
 from services.allocator.core.advance import fold_all, move
-from services.allocator.core.commit import newcomers, plan_effects, timed_stops
+from services.allocator.core.commit import newcomers, plan_effects, timed_stops, withheld
 from services.allocator.core.config import Policy, policy_bytes
 from services.allocator.core.enact import enact
 from services.allocator.core.index import index_of
@@ -64,7 +64,7 @@ def decide(
     """One decision over `inputs` (canonical order). `now` must not lie before the state's; it is raised to it if it does.
 
     Jobs that only just arrived, without their forecasts, are told to wait without a plan. A plan that the
-    independent check refuses is not committed: its effects are dropped, the violations returned.
+    independent check refuses is not committed: but for the reasons to wait its effects are dropped, the violations returned.
     """
     now = Now(max(now.domain_ms, state.now_ms), max(now.wall_ms, state.wall_ms))
     changes = Changes()
@@ -86,10 +86,11 @@ def decide(
     elif plan:
         planned, posed, plans = plan_effects(state, settings.memory_mib, settings.policy, now)
         violations = verify_commit(state, planned, settings.policy, now)
-        if not violations:
-            enact(state, planned, sequence, step_ms, now, changes)
-            index.touch(effect.job_id for effect in planned if isinstance(effect, Placed | Waits))
-            effects = effects + planned
+        if violations:
+            planned = withheld(state, planned)
+        enact(state, planned, sequence, step_ms, now, changes)
+        index.touch(effect.job_id for effect in planned if isinstance(effect, Placed | Waits))
+        effects = effects + planned
     record = _record(state, inputs, covered, effects, now, settings, RecordKind.DECISION, state.epoch, changes)
     move(state, record)
     return Decided(record=record, changes=changes, posed=posed, plans=plans, violations=violations)

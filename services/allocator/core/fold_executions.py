@@ -36,13 +36,21 @@ def _current(state: State, job_id: str, attempt: int, node: str) -> tuple[Job, P
     return None
 
 
+def _moment(job: Job, event_ms: int, now: Now) -> int:
+    """When it happened, by the reporter's clock if that can be true: not before it was placed, not in the future.
+
+    A machine's clock may be wrong by minutes; limits and back-off must not be.
+    """
+    return event_ms if job.placed_ms <= event_ms <= now.domain_ms else now.domain_ms
+
+
 def _started(state: State, event: executions.JobStarted, traceparent: str, now: Now, changes: Changes) -> None:
     found = _current(state, event.job_id, event.attempt, event.node)
     if found is None:
         return
     job, part = found
     part.status = PART_RUNNING
-    job.started_ms = max(job.started_ms or 0, event.time_ms)
+    job.started_ms = max(job.started_ms or 0, _moment(job, event.time_ms, now))
     if job.state is JobState.STARTING and all(part.status != PART_PLACED for part in job.parts):
         job.state = JobState.RUNNING
     changes.job(job)
@@ -66,26 +74,28 @@ def _stopped(state: State, event: executions.JobStopped, traceparent: str, now: 
             job.fraction = max(job.fraction, event.fraction)
         if event.cause is StopCause.TIME_LIMIT and not job.stop_cause:
             job.stop_cause = StopCause.TIME_LIMIT.value
-        part_ended(state, job, event.node, PART_STOPPED, event.time_ms, event.cause.value, changes)
+        part_ended(state, job, event.node, PART_STOPPED, _moment(job, event.time_ms, now), event.cause.value, changes)
 
 
 def _completed(state: State, event: executions.JobCompleted, traceparent: str, now: Now, changes: Changes) -> None:
     found = _current(state, event.job_id, event.attempt, event.node)
     if found is not None:
-        part_ended(state, found[0], event.node, PART_COMPLETED, event.time_ms, "", changes)
+        moment_ms = _moment(found[0], event.time_ms, now)
+        part_ended(state, found[0], event.node, PART_COMPLETED, moment_ms, "", changes)
         return
     job = state.jobs.get(event.job_id)
     if job is None:
         return
     if event.attempt == job.late_attempt:
-        late_completion(state, job, event.node, event.time_ms, changes)
+        late_completion(state, job, event.node, min(event.time_ms, now.domain_ms), changes)
 
 
 def _failed(state: State, event: executions.JobFailed, traceparent: str, now: Now, changes: Changes) -> None:
     found = _current(state, event.job_id, event.attempt, event.node)
     if found is not None:
         cause = event.detail or event.cause.value
-        part_ended(state, found[0], event.node, PART_FAILED, event.time_ms, cause[:256], changes)
+        moment_ms = _moment(found[0], event.time_ms, now)
+        part_ended(state, found[0], event.node, PART_FAILED, moment_ms, cause[:256], changes)
 
 
 def _reported(state: State, event: executions.NodeReported, traceparent: str, now: Now, changes: Changes) -> None:
@@ -95,7 +105,7 @@ def _reported(state: State, event: executions.NodeReported, traceparent: str, no
     for job in here:
         alive = any(part.node == event.node and part.status == PART_RUNNING for part in job.parts)
         if alive and (job.job_id, job.attempt) not in running and event.applied >= job.placed_sequence:
-            part_ended(state, job, event.node, PART_LOST, event.time_ms, StopCause.NODE_LOST.value, changes)
+            part_ended(state, job, event.node, PART_LOST, now.domain_ms, StopCause.NODE_LOST.value, changes)
     node = state.nodes.get(event.node)
     if node is not None:
         node.quarantined = sorted(held.gpu for held in event.quarantined)

@@ -122,13 +122,27 @@ def _check_scaled(state: State, effect: Scaled, apps: dict[str, set[Card]], poli
         return [f"unknown application {effect.app_id} is scaled"]
     before, after = apps[effect.app_id], _cards(effect.placed)
     found = []
-    if len(after) > app.spec.peak_gpus:
-        found.append(f"{effect.app_id}: {len(after)} GPUs above its peak {app.spec.peak_gpus}")
     used = app.switched if app.bucket == now.domain_ms // (policy.step_s * 1000) else 0
-    if before and used + len(before ^ after) > app.spec.switch_max:
-        found.append(
-            f"{effect.app_id}: {used} + {len(before ^ after)} switches in a step, {app.spec.switch_max} allowed"
-        )
-    if effect.switched != (len(before ^ after) if before else 0):
-        found.append(f"{effect.app_id}: counts {effect.switched} switches instead of {len(before ^ after)}")
+    # After its peak was lowered an application gives back what the cap lets it, step by step.
+    most = max(app.spec.peak_gpus, len(before) - max(0, app.spec.switch_max - used))
+    if len(after) > most:
+        found.append(f"{effect.app_id}: {len(after)} GPUs above its peak {app.spec.peak_gpus}")
+    # What a reservation takes away is nobody's choice.
+    chosen = {card for card in before ^ after if card in after or not _reserved(state, card, policy, now)}
+    if before and used + len(chosen) > app.spec.switch_max:
+        found.append(f"{effect.app_id}: {used} + {len(chosen)} switches in a step, {app.spec.switch_max} allowed")
+    if effect.switched != (len(chosen) if before else 0):
+        found.append(f"{effect.app_id}: counts {effect.switched} switches instead of {len(chosen)}")
     return found
+
+
+def _reserved(state: State, card: Card, policy: Policy, now: Now) -> bool:
+    """Whether a reservation holds the card within the step that begins now."""
+    end_ms = now.domain_ms + policy.step_s * 1000
+    return any(
+        reserved.node == card[0]
+        and (not reserved.gpus or card[1] in reserved.gpus)
+        and reserved.from_ms < end_ms
+        and reserved.until_ms > now.domain_ms
+        for reserved in state.reservations.values()
+    )
