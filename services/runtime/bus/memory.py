@@ -108,10 +108,14 @@ class MemoryBus:
         self._failing.setdefault(topic, deque()).append(how)
 
     def heal(self) -> None:
-        """From now on nothing goes wrong; what is on its way or hidden still takes its time."""
+        """From now on nothing goes wrong; what is hidden still takes its time (`hidden_until_s`)."""
         self.dice = FaultDice(FaultPlan())
         self._calm = True
         self._failing.clear()
+
+    def hidden_until_s(self) -> float:
+        """The loop's time at which everything stored so far can be seen."""
+        return max((log.visible_at_s for log in self._logs.values()), default=0.0)
 
     def compact(self, topic: str, *, drop_tombstones: bool = False) -> int:
         """Leave only the last record per key (and the newest); returns how many records went."""
@@ -182,6 +186,8 @@ class MemoryBus:
         return self.dice.unknown(messages[0].topic)
 
     def _store_again(self, message: Message, partition: TopicPartition) -> None:
+        if self._calm:
+            return
         log = self._logs[partition]
         log.append(message.key, message.value, message.headers, self._clock.wall_ms())
         self._show_later(log)

@@ -198,6 +198,7 @@ class MemoryGroupConsumer(_MemoryConsumer):
         self._on_assigned = on_assigned
         self._on_revoked = on_revoked
         self._callback: asyncio.Task[None] | None = None
+        self._changing = asyncio.Lock()  # one revocation or assignment at a time, with its callback, as in aiokafka
         self._failure: BaseException | None = None
         self._settled = False  # records flow only after on_assigned has returned
 
@@ -242,15 +243,16 @@ class MemoryGroupConsumer(_MemoryConsumer):
             await self._revoke_locally()
 
     async def assign(self, partitions: frozenset[TopicPartition], positions: Mapping[TopicPartition, int]) -> None:
-        if self._state != "started":
-            return
-        starts = {part: positions.get(part, self._bus.log(part).start) for part in sorted(partitions)}
-        self._settled = False
-        self._positions.replace(starts)
-        if partitions:
-            await self._run(self._on_assigned, partitions)
-        self._settled = True
-        self._positions.wake()
+        async with self._changing:
+            if self._state != "started":
+                return
+            starts = {part: positions.get(part, self._bus.log(part).start) for part in sorted(partitions)}
+            self._settled = False
+            self._positions.replace(starts)
+            if partitions:
+                await self._run(self._on_assigned, partitions)
+            self._settled = True
+            self._positions.wake()
 
     # ---
 
@@ -265,21 +267,22 @@ class MemoryGroupConsumer(_MemoryConsumer):
         return self._settled
 
     async def _revoke_locally(self) -> None:
-        owned = self._positions.partitions()
-        self._settled = False
-        self._positions.replace({})
-        if owned:
-            await self._run(self._on_revoked, owned)
+        async with self._changing:
+            owned = self._positions.partitions()
+            self._settled = False
+            self._positions.replace({})
+            if owned:
+                await self._run(self._on_revoked, owned)
 
     async def _run(self, callback: Rebalanced | None, partitions: frozenset[TopicPartition]) -> None:
         if callback is None:
             return
-        self._callback = asyncio.get_running_loop().create_task(_awaited(callback, partitions))
+        running = self._callback = asyncio.get_running_loop().create_task(_awaited(callback, partitions))
         try:
-            await asyncio.wait((self._callback,))
+            await asyncio.wait((running,))
         finally:
-            self._callback.cancel()
-        if not self._callback.cancelled() and (failure := self._callback.exception()) is not None:
+            running.cancel()
+        if not running.cancelled() and (failure := running.exception()) is not None:
             self._failure = failure
             self._positions.wake()
 

@@ -42,6 +42,11 @@ class PartitionLog:
         self._visible_at_s[-1] = max(previous, visible_at_s)
         return self._visible_at_s[-1]
 
+    @property
+    def visible_at_s(self) -> float:
+        """When the newest record can be seen; 0 if nothing was ever delayed."""
+        return self._visible_at_s[-1] if self._visible_at_s else 0.0
+
     def read(self, offset: int, records_max: int, now_s: float) -> list[Record]:
         """Visible records from `offset` on, at most `records_max`. Raises OffsetGoneError outside the log."""
         if offset < self.start or offset > self.end:
