@@ -29,7 +29,7 @@ from services.runtime.bus.kafka_retry import AssignmentPace
 from services.runtime.bus.port import Message, OffsetGoneError, Record, TopicPartition, check_sizes
 from services.runtime.clock import Clock
 from services.runtime.faust_transport import GpugridTransport
-from services.runtime.handler import TICK_PERIOD_S, Handler, Now
+from services.runtime.handler import TICK_PERIOD_S, Handler, Now, Owner
 from services.runtime.hop import DeadLetter, Handle, Observe, Rebuilder, handled
 from services.runtime.process import EXIT_FAILED
 
@@ -238,8 +238,10 @@ class FaustHop:
 
     async def _revoked(self, *_: Any, **__: Any) -> None:
         self._rebuilt.clear()
+        if isinstance(self._handler, Owner):
+            self._handler.own(frozenset())
 
-    async def _assigned(self, *_: Any, **__: Any) -> None:
+    async def _assigned(self, *sent: Any, **__: Any) -> None:
         # Whoever owned these partitions before has published meanwhile: fold it before the next record.
         try:
             self._pace.assigned(self._clock.wall_s())
@@ -247,6 +249,9 @@ class FaustHop:
         except Exception as error:
             self._fail(error)
             raise
+        if isinstance(self._handler, Owner):
+            *_, assigned = sent  # after the app: all partitions that are assigned now
+            self._handler.own(frozenset(part.partition for part in assigned))
         self._group_errors = 0
         self._rebuilt.set()
 

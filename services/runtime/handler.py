@@ -5,11 +5,11 @@ The same handler runs under faust (production) and under `hop.run_hop` (simulati
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from schemas.records import Message, Now, Record
 
-__all__ = ["TICK_PERIOD_S", "Handler", "Message", "Now", "Record"]
+__all__ = ["TICK_PERIOD_S", "Handler", "Message", "Now", "Owner", "Record"]
 
 TICK_PERIOD_S = 0.5
 """Wall seconds between ticks: silence of a node is noticed within that."""
@@ -34,4 +34,16 @@ class Handler(Protocol):
 
     def tick(self, now: Now) -> list[Message]:
         """What to publish because time passed; called about every `TICK_PERIOD_S` of wall time. Most handlers return nothing."""
+        ...
+
+
+@runtime_checkable
+class Owner(Protocol):
+    """A handler whose ticks must not speak for clusters of another process: it is told what is its own.
+
+    Records come only from owned partitions anyway; state is rebuilt from all of them, and time concerns all state.
+    """
+
+    def own(self, partitions: frozenset[int]) -> None:
+        """Numbers of the cluster partitions assigned to this process, after their history was folded; none when revoked."""
         ...

@@ -21,7 +21,7 @@ from services.runtime.bus.port import (
     TopicPartition,
 )
 from services.runtime.clock import Clock
-from services.runtime.handler import TICK_PERIOD_S, Handler, Now
+from services.runtime.handler import TICK_PERIOD_S, Handler, Now, Owner
 
 BATCH_RECORDS_MAX = 200
 """Records handled between two acknowledged sends: enough for 300/s and more, few enough to redo after a failed send."""
@@ -147,6 +147,8 @@ class Hop:
     async def _assigned(self, partitions: frozenset[TopicPartition]) -> None:
         # Whoever owned these partitions before has published meanwhile: fold it before the first record flows.
         await self._rebuilder.catch_up()
+        if isinstance(self._handler, Owner):
+            self._handler.own(frozenset(number for _, number in partitions))
 
     async def _consume(self, stop: StopSignal | None) -> None:
         tick_at_s = self._clock.wall_s() + self._tick_period_s

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from heapq import heappop, heappush
-from math import exp
+from math import exp, log, log2
 
 from schemas.executions import JobStarted
 from schemas.forecasts import DurationForecast, SizeForecast
@@ -19,8 +19,11 @@ from services.forecaster.core.arrivals import ArrivalHistory
 from services.forecaster.core.calibration import Calibration
 from services.forecaster.core.demand import DemandHistory
 from services.forecaster.core.duration import DurationForecaster, Estimate, Facts, Model, facts_of
-from services.forecaster.core.history import DurationHistory, Seed
-from services.forecaster.core.ledger import Entry, Execution, Ledger, Run, Worth
+from services.forecaster.core.features import NAMES, Row, feature_row
+from services.forecaster.core.history import DurationHistory, Seed, clamped_log_s
+from services.forecaster.core.learning import Learning
+from services.forecaster.core.ledger import Ended, Entry, Execution, Ledger, Run, Worth
+from services.forecaster.core.retraining import Rhythm
 
 WAITING_AGAIN_S = 3_600.0
 WAITING_AGAIN_DOUBLINGS_MAX = 4
@@ -29,6 +32,7 @@ CHANGE_SHARE_MIN = 0.1
 """A new forecast within a tenth of the last one is not published: planners would only churn."""
 APPOINTMENT_S_MIN = 30.0
 """Two looks at one job are at least this far apart."""
+GPUS = NAMES.index("gpus_log2")
 APPLICATIONS_MAX = 4_096
 """Applications whose demand is kept, 18 KB each; observations of further ones are refused."""
 
@@ -54,8 +58,11 @@ class Again:
 class ClusterForecasts:
     """State of one cluster. Methods named after events fold them; `forecast_*` answer without changing anything learnt."""
 
-    def __init__(self, cluster: str, model: Model | None, seed: Seed | None, step_s: int) -> None:
+    def __init__(
+        self, cluster: str, model: Model | None, seed: Seed | None, step_s: int, learning: Learning | None = None
+    ) -> None:
         self.cluster = cluster
+        self.learning = learning or Learning(cluster, Rhythm(), None, None)
         self.step_s = step_s
         self.durations = DurationForecaster(DurationHistory(seed), Calibration(), model)
         self.ledger = Ledger()
@@ -65,6 +72,10 @@ class ClusterForecasts:
         self._appointments: list[tuple[int, int, str, int, int]] = []
         self._appointed = 0
         self._published: dict[str, SizeForecast] = {}
+
+    def use_model(self, model: Model | None) -> None:
+        """From now on this one corrects history: a swap between two records."""
+        self.durations.model = model
 
     # Jobs
 
@@ -79,6 +90,7 @@ class ClusterForecasts:
             self._published.pop(dropped.facts.job_id, None)
             if dropped.run is not None:
                 self.durations.history.forget(dropped.run.run)
+                self.learning.lessons.forget(dropped.facts.job_id)
         self._appoint(event.accepted_ms + round(WAITING_AGAIN_S * 1000), facts.job_id, 0, 0)
         for execution in early:
             self.executed(execution)
@@ -152,14 +164,23 @@ class ClusterForecasts:
         if ended.worth is Worth.NOTHING:
             self.durations.history.forget(run.run)
         else:
-            observed = ended.worth is Worth.OBSERVED
-            self.durations.history.finish(run.run, ended.duration_s, observed=observed)
-            if observed and not run.resolved and run.first_p90_s > 0:
-                self.durations.calibration.outcome(
-                    entry.facts.subject.team, covered=ended.duration_s <= run.first_p90_s
-                )
+            self.durations.history.finish(run.run, ended.duration_s, observed=ended.worth is Worth.OBSERVED)
+        if ended.worth is Worth.OBSERVED:
+            self._learn(entry.facts, ended)
+        else:
+            self.learning.lessons.forget(event.job_id)
         self._published.pop(event.job_id, None)
         return None
+
+    def _learn(self, facts: Facts, ended: Ended) -> None:
+        """What a run that ended by itself says about what was said when it started, if anything was."""
+        run = ended.run
+        if run.row is None:
+            return
+        if not run.resolved:
+            self.durations.calibration.outcome(facts.subject.team, covered=ended.duration_s <= run.first_p90_s)
+        said = (log(run.first_p50_s), log(run.first_p90_s))
+        self.learning.ended(facts.job_id, run.row, ended.end_ms, clamped_log_s(ended.duration_s), said)
 
     def _started(self, entry: Entry, event: JobStarted) -> tuple[Facts, Run] | None:
         run, before = self.ledger.started(entry, event)
@@ -176,10 +197,19 @@ class ClusterForecasts:
         forecast = self._forecast(entry.facts, estimate, event.time_ms)
         size = _anchor(forecast, gpus) if gpus in entry.facts.sizes else _anchor(forecast, entry.facts.gpus)
         run.p50_s, run.p90_s = size.p50_s, size.p90_s
-        run.first_p90_s = size.p90_s
+        run.first_p50_s, run.first_p90_s = size.p50_s, size.p90_s
+        run.row = estimate.row if gpus == entry.facts.gpus else self._row_on(entry.facts, gpus, event.time_ms)
+        self.learning.started(entry.facts.job_id, run.row, run.start_ms)
         run.run = history.start(replace(entry.facts.subject, gpus=gpus), run.start_ms)
         self._appoint_run(entry.facts.job_id, run, event.time_ms)
         return entry.facts, run
+
+    def _row_on(self, facts: Facts, gpus: int, now_ms: int) -> Row:
+        """The features of a job on the block it got, which isn't the one its forecast is anchored at."""
+        given = facts.given.copy()
+        given[GPUS] = log2(gpus)
+        view = self.durations.history.view(replace(facts.subject, gpus=gpus), now_ms, facts.prior)
+        return feature_row(given, view, now_ms)
 
     # Time
 

@@ -2,33 +2,35 @@
 
 Inputs: `jobs` (a forecast at once), `executions` (learn; a new forecast when a job starts on another belief than was
 published), `demand` (a forecast per application, at most every `demand_period_s` of domain time). Time adds re-forecasts of
-jobs that outlived their P50 or P90 or wait for long. Ids are made from what caused them, so a repetition is recognisable;
-the answers to the last `ANSWERS_KEPT` records are kept and repeated byte for byte. A record is folded once per (topic, partition,
-offset). `recover` keeps executions back until the first answer is asked for, because they may be read before the jobs
-they belong to. Refuses: learning and arithmetic (`cluster.py`), models (an argument). Read next: `cluster.py`.
+jobs that outlived their P50 or P90 or wait for long, and what trainings brought (`orders`, `fitted`). The answers to the last
+`ANSWERS_KEPT` records are kept and repeated byte for byte. A record is folded once per (topic, partition, offset). `recover` keeps
+executions back until the first answer is asked for, because they may be read before the jobs they belong to; `models` is only
+recovered: the newest choice per cluster. Time and trainings concern only the clusters of this process (`own`). Refuses:
+learning and arithmetic (`cluster.py`), models (an argument). Read next: `cluster.py`, `answers.py`.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 
 from schemas.catalog import Catalog
 from schemas.codec import DecodeError, Envelope, decode_record
-from schemas.deadletters import dead_letter
 from schemas.demand import DemandObserved
 from schemas.executions import JobCompleted, JobFailed, JobStarted, JobStopped
-from schemas.forecasts import ArrivalForecast, DemandForecast, DurationForecast
 from schemas.jobs import JobAccepted, JobAmended, JobRevoked
-from schemas.messages import message
+from schemas.models import ModelChosen, TrainedModel
 from schemas.records import Message, Now, Record
-from services.forecaster.core.cluster import Application, ClusterForecasts
+from services.forecaster.core.answers import SERVICE, SOURCE, Answers
+from services.forecaster.core.cluster import ClusterForecasts
 from services.forecaster.core.duration import Model
 from services.forecaster.core.history import Seed
+from services.forecaster.core.learning import Learning, Load
+from services.forecaster.core.retraining import Fitted, Order, Rhythm
 
-SERVICE = "forecaster"
-SOURCE = f"gpugrid/{SERVICE}"
-HORIZON_S = 86_400
+__all__ = ["SERVICE", "SOURCE", "ForecasterHandler", "Settings"]
+
 ANSWERS_KEPT = 2_048
 """Ten full batches: what a failed send or a rebalance may ask for again."""
 LOOKS_PER_RECORD_MAX = 2
@@ -44,25 +46,41 @@ QUIET_PERIOD_MS = 3_600_000
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """`step_s`: step of demand and arrivals; `demand_period_s`: domain seconds between two forecasts of one application."""
+    """`step_s`: step of demand and arrivals; `demand_period_s`: domain seconds between two forecasts of one application;
+    `rhythm`: when to train."""
 
     step_s: int = 900
     demand_period_s: float = 600.0
+    rhythm: Rhythm = field(default_factory=Rhythm)
 
 
 class ForecasterHandler:
     """See the module's docstring."""
 
     inputs: tuple[str, ...] = ("jobs", "executions", "demand")
-    rebuilt_from: tuple[str, ...] = ("jobs", "executions", "demand")
+    rebuilt_from: tuple[str, ...] = ("models", "jobs", "executions", "demand")
 
     def __init__(
-        self, catalog: Catalog, settings: Settings, *, model: Model | None = None, seed: Seed | None = None
+        self,
+        catalog: Catalog,
+        settings: Settings,
+        *,
+        model: Model | None = None,
+        seed: Seed | None = None,
+        load: Load | None = None,
+        start: TrainedModel | None = None,
     ) -> None:
+        """`model` and `seed` answer until something was learnt; `start` is that model as it would be published. With `load`
+        the handler orders trainings and adopts what they bring; without, it stays with `model`."""
         self._catalog = catalog
         self._settings = settings
         self._model = model
         self._seed = seed
+        self._load = load
+        self._start = start
+        self._say = Answers(catalog, settings.step_s)
+        self._own: frozenset[int] | None = None
+        self._fitted: list[Fitted] = []
         self._clusters: dict[str, ClusterForecasts] = {}
         self._folded: dict[tuple[str, int], int] = {}
         self._answers: dict[tuple[str, int, int], list[Message]] = {}
@@ -72,13 +90,28 @@ class ForecasterHandler:
 
     def fresh(self) -> ForecasterHandler:
         """A handler that has seen nothing, with the same model and seed."""
-        return ForecasterHandler(self._catalog, self._settings, model=self._model, seed=self._seed)
+        return ForecasterHandler(
+            self._catalog, self._settings, model=self._model, seed=self._seed, load=self._load, start=self._start
+        )
 
     def use_model(self, model: Model | None) -> None:
         """Replace the model between two records: all clusters answer with the new one from now on."""
         self._model = model
         for cluster in self._clusters.values():
-            cluster.durations.model = model
+            cluster.use_model(model)
+
+    def own(self, partitions: frozenset[int]) -> None:
+        """The partitions this process answers for from now on; before the first call, all of them."""
+        self._own = partitions
+
+    def owned(self) -> list[ClusterForecasts]:
+        """State of the clusters this process answers for, as far as there is any."""
+        self._settle()
+        return [
+            state
+            for name, state in self._clusters.items()
+            if self._own is None or self._catalog.partition_of(name) in self._own
+        ]
 
     def cluster(self, name: str) -> ClusterForecasts | None:
         """State of one cluster, for metrics and explanations; None before its first event."""
@@ -97,7 +130,11 @@ class ForecasterHandler:
             self._held_back.append(envelope)
             return
         state = self._cluster_of(envelope)
-        if state is not None:
+        if state is None:
+            return
+        if isinstance(envelope.event, ModelChosen):
+            self._adopt(state, envelope.event)
+        else:
             self._fold(state, envelope)
 
     def handle(self, record: Record, now: Now) -> list[Message]:
@@ -114,14 +151,52 @@ class ForecasterHandler:
         return answers
 
     def tick(self, now: Now) -> list[Message]:
-        """Re-forecasts that time asks for."""
-        self._settle()
+        """Re-forecasts that time asks for, and models that trainings brought."""
         answers: list[Message] = []
-        for state in self._clusters.values():
+        owned = self.owned()
+        for state in owned:
             answers += self._due(state, now, LOOKS_PER_TICK_MAX)
             answers += self._quiet_applications(state, now)
             answers += self._arrivals(state, now)
+            watched = state.learning.watch(now.domain_ms)
+            if watched is not None:
+                answers.append(self._say.watched(watched, now))
+        fitted, self._fitted = self._fitted, []
+        for result in fitted:
+            answers += [self._chosen(state, result, now) for state in owned if state.cluster == result.cluster]
         return answers
+
+    # Learning
+
+    def orders(self, now: Now) -> Iterator[Order]:
+        """Trainings that are due, to be carried out elsewhere; each is answered by `fitted` or `not_fitted`."""
+        for state in self.owned():
+            order = state.learning.order(now.domain_ms)
+            if order is not None:
+                self.counts["trainings"] += 1
+                yield order
+
+    def fitted(self, result: Fitted) -> None:
+        """What a training brought; the next tick judges it, publishes the choice, and answers with it from then on."""
+        self._fitted.append(result)
+
+    def not_fitted(self, cluster: str, now: Now) -> None:
+        """A training came to nothing."""
+        self.counts["trainings_failed"] += 1
+        state = self._clusters.get(cluster)
+        if state is not None:
+            state.learning.failed(now.domain_ms)
+
+    def _chosen(self, state: ClusterForecasts, result: Fitted, now: Now) -> Message:
+        event = state.learning.fitted(result)
+        self.counts[f"model {event.choice.value}"] += 1
+        self._adopt(state, event)
+        return self._say.chosen(event, now)
+
+    def _adopt(self, state: ClusterForecasts, event: ModelChosen) -> None:
+        changed, model = state.learning.adopt(event)
+        if changed:
+            state.use_model(model)
 
     # Records
 
@@ -148,7 +223,7 @@ class ForecasterHandler:
             forecast = state.forecast_job(facts, now.domain_ms)
             if new:
                 state.work_arrived(facts, event.accepted_ms, forecast)
-            return [self._duration(forecast, f"{envelope.id}/forecast", envelope.traceparent, now)]
+            return [self._say.duration(forecast, envelope.id, envelope.traceparent, now)]
         if isinstance(event, DemandObserved):
             return self._demand_observed(state, event, envelope, record, now, new)
         if isinstance(event, JobAmended):
@@ -156,7 +231,7 @@ class ForecasterHandler:
             if changed is None:
                 return []
             forecast = state.forecast_job(changed, now.domain_ms)
-            return [self._duration(forecast, f"{envelope.id}/forecast", envelope.traceparent, now)]
+            return [self._say.duration(forecast, envelope.id, envelope.traceparent, now)]
         if isinstance(event, JobStarted) and new:
             before = state.said(event.job_id)
             started = state.executed(event)
@@ -166,7 +241,7 @@ class ForecasterHandler:
             if not state.worth_saying(started[0], before):
                 state.unsay(event.job_id, before)
                 return []
-            return [self._duration(forecast, f"{envelope.id}/forecast", envelope.traceparent, now)]
+            return [self._say.duration(forecast, envelope.id, envelope.traceparent, now)]
         if new:
             self._fold(state, envelope)
         return []
@@ -203,28 +278,17 @@ class ForecasterHandler:
             return []
         if application.made_ms >= 0 and now.domain_ms - application.made_ms < self._settings.demand_period_s * 1000:
             return []
-        return [self._demand(state, event.app_id, application, f"{envelope.id}/demand", envelope.traceparent, now)]
+        id = f"{envelope.id}/demand"
+        return [self._say.demand(state, event.app_id, application, id, envelope.traceparent, now)]
 
     def _refuse(self, record: Record, reason: str, detail: str, now: Now) -> list[Message]:
         self.counts[reason] += 1
-        letter = dead_letter(record, service=SERVICE, reason=reason, detail=detail, now=now)
-        origin = f"{record.topic}/{record.partition}"
-        return [
-            message(letter, key=origin, id=f"{origin}/{record.offset}/{SERVICE}", source=SOURCE, time_ms=now.domain_ms)
-        ]
+        return [self._say.refused(record, reason, detail, now)]
 
     # Time
 
     def _due(self, state: ClusterForecasts, now: Now, looks_max: int) -> list[Message]:
-        return [
-            self._duration(
-                again.forecast,
-                f"{again.facts.job_id}/{again.forecast.attempt}/forecast/{again.round}",
-                again.facts.traceparent,
-                now,
-            )
-            for again in state.due(now.domain_ms, looks_max)
-        ]
+        return [self._say.again(again, now) for again in state.due(now.domain_ms, looks_max)]
 
     def _quiet_applications(self, state: ClusterForecasts, now: Now) -> list[Message]:
         """Forecasts of applications observed since their last one, or not for an hour."""
@@ -236,70 +300,14 @@ class ForecasterHandler:
             period_ms = self._settings.demand_period_s * 1000 if application.dirty else QUIET_PERIOD_MS
             if application.made_ms < 0 or age_ms >= period_ms:
                 id = f"{app_id}/demand/{now.domain_ms}"
-                answers.append(self._demand(state, app_id, application, id, "", now))
+                answers.append(self._say.demand(state, app_id, application, id, "", now))
         return answers
 
     def _arrivals(self, state: ClusterForecasts, now: Now) -> list[Message]:
         if state.arrivals.last_index < 0 or now.domain_ms - state.arrivals_made_ms < ARRIVALS_PERIOD_MS:
             return []
         state.arrivals_made_ms = now.domain_ms
-        start_ms, work = state.arrivals.forecast(now.domain_ms, HORIZON_S // self._settings.step_s)
-        forecast = ArrivalForecast(
-            cluster=state.cluster,
-            made_ms=now.domain_ms,
-            start_ms=start_ms,
-            step_s=self._settings.step_s,
-            model="same-time-mean",
-            gpu_seconds=work,
-        )
-        return [
-            self._message(
-                forecast, state.cluster, f"{state.cluster}/arrivals", f"{state.cluster}/arrivals/{start_ms}", "", now
-            )
-        ]
-
-    # Messages
-
-    def _duration(self, forecast: DurationForecast, id: str, traceparent: str, now: Now) -> Message:
-        return self._message(forecast, forecast.cluster, forecast.job_id, id, traceparent, now)
-
-    def _demand(
-        self, state: ClusterForecasts, app_id: str, application: Application, id: str, traceparent: str, now: Now
-    ) -> Message:
-        application.made_ms, application.dirty = now.domain_ms, False
-        gpus_max = sum(pool.gpus for pool in self._catalog.clusters[state.cluster].pools.values())
-        demand = application.history.forecast(now.domain_ms, HORIZON_S // self._settings.step_s, float(gpus_max))
-        forecast = DemandForecast(
-            app_id=app_id,
-            cluster=state.cluster,
-            made_ms=now.domain_ms,
-            start_ms=demand.start_ms,
-            step_s=self._settings.step_s,
-            model="last-value" if demand.prior else "same-time-median",
-            p50=demand.p50,
-            p90=demand.p90,
-            prior=demand.prior,
-        )
-        return self._message(forecast, state.cluster, app_id, id, traceparent, now)
-
-    def _message(
-        self,
-        event: DurationForecast | DemandForecast | ArrivalForecast,
-        cluster: str,
-        key: str,
-        id: str,
-        traceparent: str,
-        now: Now,
-    ) -> Message:
-        return message(
-            event,
-            key=key,
-            id=id,
-            source=SOURCE,
-            time_ms=now.domain_ms,
-            traceparent=traceparent,
-            partition=self._catalog.partition_of(cluster),
-        )
+        return [self._say.arrivals(state, now)]
 
     # State
 
@@ -327,5 +335,7 @@ class ForecasterHandler:
             return None
         state = self._clusters.get(name)
         if state is None:
-            state = self._clusters[name] = ClusterForecasts(name, self._model, self._seed, self._settings.step_s)
+            learning = Learning(name, self._settings.rhythm, self._load, self._start)
+            state = ClusterForecasts(name, self._model, self._seed, self._settings.step_s, learning)
+            self._clusters[name] = state
         return state

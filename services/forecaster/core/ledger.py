@@ -14,6 +14,7 @@ from enum import Enum
 
 from schemas.executions import FailureCause, JobCompleted, JobFailed, JobStarted, JobStopped
 from services.forecaster.core.duration import Facts
+from services.forecaster.core.features import Row
 
 JOBS_REMEMBERED_MAX = 50_000
 """Accepted jobs whose facts are kept, 1.5 KB each; the oldest goes first and is no longer learnt from."""
@@ -37,7 +38,8 @@ class Worth(Enum):
 class Run:
     """An attempt that goes on. `run`: its number in the history, -1 if none; `round`: forecasts made while it ran.
 
-    `first_p90_s`: what was said when it started, 0 if nothing was; `resolved`: that turned out wrong already.
+    `first_p50_s`, `first_p90_s`: what was said when it started, 0 if nothing was, from the features `row`; `resolved`: that
+    turned out wrong already.
     """
 
     attempt: int
@@ -46,7 +48,9 @@ class Run:
     run: int = -1
     p50_s: float = 0.0
     p90_s: float = 0.0
+    first_p50_s: float = 0.0
     first_p90_s: float = 0.0
+    row: Row | None = None
     round: int = 0
     resolved: bool = False
 
@@ -69,6 +73,7 @@ class Ended:
     """A run that is over, with its duration and what it is worth."""
 
     run: Run
+    end_ms: int
     duration_s: float
     worth: Worth
 
@@ -133,7 +138,7 @@ class Ledger:
         entry.run = None
         entry.ended_attempt = event.attempt
         duration_s = event.run_s if event.run_s > 0 else (event.time_ms - run.start_ms) / 1000.0
-        return Ended(run, duration_s, self._worth(event, duration_s))
+        return Ended(run, event.time_ms, duration_s, self._worth(event, duration_s))
 
     def _worth(self, event: JobStopped | JobCompleted | JobFailed, duration_s: float) -> Worth:
         if duration_s <= 0:

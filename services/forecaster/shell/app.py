@@ -1,6 +1,6 @@
-"""The forecaster as a running service: model loaded and warm before it joins its group, the handler under faust.
+"""The forecaster as a running service: model loaded and warm before it joins its group, the handler under faust, trainings beside.
 
-Owns: which model and history a process starts from. Refuses: rules. Read next: `core/handler.py`.
+Owns: which model and history a process starts from, and its metrics. Refuses: rules. Read next: `core/handler.py`, `trainer.py`.
 """
 
 from __future__ import annotations
@@ -20,9 +20,12 @@ from schemas.jobs import JobAccepted, JobSpec, Kind
 from schemas.messages import message
 from schemas.records import Message, Now, Record
 from services.forecaster.core.handler import SERVICE, SOURCE, ForecasterHandler, Settings
-from services.forecaster.shell.model import MODEL_FILE, ModelError, load_model
+from services.forecaster.core.retraining import Rhythm
+from services.forecaster.shell.model import MODEL_FILE, ModelError, as_published, load_model, model_of, read_card
+from services.forecaster.shell.model_metrics import ModelMetrics
+from services.forecaster.shell.trainer import Trainer
 from services.runtime.config import ConfigError, ServiceConfig
-from services.runtime.surroundings import serve_handler
+from services.runtime.surroundings import serve_handler_in, surrounded
 
 BUNDLED, NO_MODEL = "bundled", "none"
 
@@ -38,16 +41,24 @@ class ForecasterConfig(ServiceConfig, frozen=True, kw_only=True):
     """Step of demand and arrival forecasts; must divide a day."""
     demand_period_s: Annotated[float, Meta(gt=0, le=86_400)] = 600.0
     """Domain seconds between two forecasts of one application."""
+    retrain_period_s: Annotated[float, Meta(ge=0, le=31_536_000)] = Rhythm().period_s
+    """Domain seconds between two trainings of a cluster's model; 0: never."""
+    retrain_runs_min: Annotated[int, Meta(ge=100, le=20_000)] = Rhythm().runs_min
+    """Ended runs of a cluster from which its first model is trained."""
+    retrain_judged_min: Annotated[int, Meta(ge=50, le=5_000)] = Rhythm().judged_min
+    """Runs that must have ended since the last training, to judge the next one on."""
 
 
 def make_handler(catalog: Catalog, *, model: str = BUNDLED, settings: Settings | None = None) -> ForecasterHandler:
     """A handler with its model and the history the model was trained on, warm. Raises ModelError."""
     settings = settings or Settings()
     if model == NO_MODEL:
-        handler = ForecasterHandler(catalog, settings)
+        handler = ForecasterHandler(catalog, settings, load=model_of)
     else:
-        booster, seed = load_model(MODEL_FILE if model == BUNDLED else Path(model))
-        handler = ForecasterHandler(catalog, settings, model=booster, seed=seed)
+        path = MODEL_FILE if model == BUNDLED else Path(model)
+        booster, seed = load_model(path)
+        start = as_published(booster, read_card(path))
+        handler = ForecasterHandler(catalog, settings, model=booster, seed=seed, load=model_of, start=start)
     warm_up(handler, catalog)
     return handler
 
@@ -78,13 +89,21 @@ async def run_forecaster(config: ForecasterConfig, environ: Mapping[str, str], s
     """Run until `stop` is set."""
     if 86_400 % config.step_s:
         raise ConfigError(f"GPUGRID_STEP_S is {config.step_s}: it must divide a day of 86400 s.")
-    settings = Settings(step_s=config.step_s, demand_period_s=config.demand_period_s)
+    rhythm = Rhythm(config.retrain_period_s, config.retrain_runs_min, config.retrain_judged_min)
+    settings = Settings(step_s=config.step_s, demand_period_s=config.demand_period_s, rhythm=rhythm)
     try:
         handler = make_handler(catalog_of(config), model=config.model, settings=settings)
     except ModelError as error:
         raise ConfigError(f"GPUGRID_MODEL: {error}") from None
     log.info("model %s is warm", config.model)
-    await serve_handler(SERVICE, handler, config, environ, stop, dead_letter=unhandled)
+    async with surrounded(SERVICE, config, environ) as around:
+        trainer = Trainer(handler, around.clock)
+        trainer.add_watcher(ModelMetrics(around.metrics.registry).show)
+        training = asyncio.create_task(trainer.run())
+        try:
+            await serve_handler_in(around, handler, config, stop, dead_letter=unhandled)
+        finally:
+            await trainer.stop(training)
 
 
 def catalog_of(config: ForecasterConfig) -> Catalog:

@@ -104,7 +104,7 @@ def explain(job: JobSubmitted, model: str = BUNDLED) -> Explanation:
     return Explanation(
         job_id=job.job_id,
         model=forecaster.version,
-        trained_on="" if booster is None else f"{booster.card.trained_on}, {' to '.join(booster.card.window)}",
+        trained_on="" if booster is None else booster.trained_on,
         asked_gpus=facts.gpus,
         limit_s=facts.limit_s,
         sizes=forecaster.at_sizes(facts, estimate, now_ms),
@@ -129,7 +129,7 @@ def _moved(model: BoosterModel | None, row: np.ndarray) -> tuple[tuple[float, fl
     unless that is cut at its limit: then all are scaled down to it."""
     if model is None:
         return (1.0, 1.0), []
-    parts = np.array([np.asarray(one.predict(row.reshape(1, -1), pred_contrib=True))[0] for one in model.boosters])
+    parts = model.contributions(row)
     total = parts.sum(axis=1, keepdims=True)
     cut = np.minimum(1.0, CORRECTION_MAX / np.maximum(np.abs(total), 1e-12))
     factors = np.exp(model.trust * parts * cut)

@@ -99,7 +99,11 @@ def _rows(path: Path) -> Iterator[dict[str, str]]:
 
 def fit(runs: PastRuns, replayed: Replayed, cut_s: int, column: int) -> lightgbm.Booster:
     """The booster for P50 (0) or P90 (1), on what was known at a cut."""
-    rows, targets, weights = training_rows(runs, replayed, cut_s, column)
+    return fit_rows(*training_rows(runs, replayed, cut_s, column), column)
+
+
+def fit_rows(rows: Array, targets: Array, weights: Array, column: int) -> lightgbm.Booster:
+    """The booster for P50 (0) or P90 (1): what to add to history's quantile."""
     data = lightgbm.Dataset(
         rows, targets, weight=weights, feature_name=list(NAMES), categorical_feature=list(CATEGORICAL),
         params={"verbose": -1},

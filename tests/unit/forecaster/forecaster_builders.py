@@ -9,10 +9,11 @@ import numpy as np
 from schemas.base import Event
 from schemas.codec import decode
 from schemas.executions import JobCompleted, JobStarted
+from schemas.jobs import ModelFacts
 from schemas.messages import message
 from schemas.records import Message, Now, Record
 from services.forecaster.core.handler import ForecasterHandler, Settings
-from tests.build import CLUSTER, START_MS, catalog
+from tests.build import CLUSTER, START_MS, accepted, catalog
 
 TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
@@ -63,12 +64,14 @@ def events(messages: Iterable[Message]) -> list[Event]:
     return [decode(sent.headers, sent.value).event for sent in messages]
 
 
-def started(job_id: str, at_ms: int, *, attempt: int = 1, node: str = "n00", gpus: int = 1) -> JobStarted:
+def started(
+    job_id: str, at_ms: int, *, attempt: int = 1, node: str = "n00", gpus: int = 1, cluster: str = CLUSTER
+) -> JobStarted:
     return JobStarted(
         job_id=job_id,
         attempt=attempt,
         node=node,
-        cluster=CLUSTER,
+        cluster=cluster,
         time_ms=at_ms,
         wall_ms=at_ms,
         gpus=list(range(gpus)),
@@ -76,5 +79,27 @@ def started(job_id: str, at_ms: int, *, attempt: int = 1, node: str = "n00", gpu
     )
 
 
-def completed(job_id: str, at_ms: int, run_s: float, *, attempt: int = 1, node: str = "n00") -> JobCompleted:
-    return JobCompleted(job_id=job_id, attempt=attempt, node=node, cluster=CLUSTER, time_ms=at_ms, run_s=run_s)
+def completed(
+    job_id: str, at_ms: int, run_s: float, *, attempt: int = 1, node: str = "n00", cluster: str = CLUSTER
+) -> JobCompleted:
+    return JobCompleted(job_id=job_id, attempt=attempt, node=node, cluster=cluster, time_ms=at_ms, run_s=run_s)
+
+
+def ran(stream: Stream, forecaster: ForecasterHandler, count: int, *, first: int = 0, seed: int = 1, **told) -> int:
+    """`count` jobs of one team accepted, started and ended; how long they take shows only in their facts. Returns the last end."""
+    chance = np.random.default_rng(seed)
+    end_ms = START_MS
+    for number in range(first, first + count):
+        tokens = float(10 ** chance.uniform(6, 9))
+        run_s = float(tokens**0.5 * chance.lognormal(0.0, 0.3)) * told.get("slower", 1.0)
+        at_ms = START_MS + number * 600_000
+        end_ms = at_ms + round(run_s * 1000)
+        facts = ModelFacts(dataset_tokens=tokens) if told.get("facts", True) else None
+        cluster = told.get("cluster", CLUSTER)
+        for event, when_ms in (
+            (accepted(f"{cluster}-j{number}", 1, at_ms=at_ms, model=facts, cluster=cluster), at_ms),
+            (started(f"{cluster}-j{number}", at_ms, cluster=cluster), at_ms),
+            (completed(f"{cluster}-j{number}", end_ms, run_s, cluster=cluster), end_ms),
+        ):
+            forecaster.handle(stream.add(event), now(when_ms))
+    return end_ms

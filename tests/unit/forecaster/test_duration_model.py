@@ -15,7 +15,7 @@ from services.forecaster.core.history import DurationHistory, Subject
 from services.forecaster.core.prior import cost_s, scale_log_s, unknown_hazard
 from services.forecaster.core.rolling import PastRuns, Score, keyed_history, replay, training_rows
 from services.forecaster.shell.app import make_handler
-from services.forecaster.shell.model import MODEL_FILE, ModelError, load_model
+from services.forecaster.shell.model import MODEL_FILE, ModelError, load_model, read_card
 from services.forecaster.shell.training import PHILLY, TraceError, evaluate, read_runs, train
 from services.forecaster.train import main
 from tests.build import accepted, catalog, spec
@@ -61,11 +61,12 @@ def test_more_gpus_are_faster_but_not_in_proportion():
 
 
 def test_the_bundled_model_loads_and_tells_its_window():
-    model, seed = load_model()
-    assert model.card.window[1] <= "2017-11-07T18:00:00"
-    assert model.card.features == list(NAMES)
-    assert model.card.scores["history and model"]["pinball"] < 0.9 * model.card.scores["keyed history"]["pinball"]
-    team, size = model.card.keys[0][1], 1
+    (model, seed), card = load_model(), read_card()
+    assert model.version == card.version
+    assert card.window[1] <= "2017-11-07T18:00:00"
+    assert card.features == list(NAMES)
+    assert card.scores["history and model"]["pinball"] < 0.9 * card.scores["keyed history"]["pinball"]
+    team, size = card.keys[0][1], 1
     view = DurationHistory(seed).view(Subject(team=str(team), gpus=size), 0, unknown_hazard())
     assert view.known >= 0
 
