@@ -5,45 +5,30 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-from collections.abc import Iterator
-
-from prometheus_client.core import CounterMetricFamily
-from prometheus_client.registry import Collector
 
 from services.runtime.config import ConfigError, load
 from services.runtime.process import EXIT_CONFIGURATION, run_service
 from services.runtime.surroundings import serve_handler_in, surrounded
 from services.telemetry.core.handler import TelemetryHandler
-from services.telemetry.shell.config import TelemetryConfig, catalog_of
+from services.telemetry.shell.config import TelemetryConfig, catalog_of, policy_of
+from services.telemetry.shell.metrics import TelemetryMetrics
 
 SERVICE = "telemetry"
-
-
-class _Rejected(Collector):
-    def __init__(self, handler: TelemetryHandler) -> None:
-        self._handler = handler
-
-    def collect(self) -> Iterator[CounterMetricFamily]:
-        family = CounterMetricFamily(
-            "gpugrid_telemetry_rejected", "Readings and samples not believed, by field or reason.", labels=["reason"]
-        )
-        for reason, count in sorted(self._handler.rejected.items()):
-            family.add_metric([reason], count)
-        yield family
 
 
 def main() -> int:
     """Read the configuration, then follow the nodes until told to stop."""
     try:
         config = load(TelemetryConfig, os.environ)
-        handler = TelemetryHandler(catalog_of(config.catalog))
+        catalog = catalog_of(config.catalog)
+        handler = TelemetryHandler(catalog, policy=policy_of(config))
     except ConfigError as error:
         print(f"{SERVICE}: {error}", file=sys.stderr)
         return EXIT_CONFIGURATION
 
     async def run(stop: asyncio.Event) -> None:
         async with surrounded(SERVICE, config, os.environ) as around:
-            around.metrics.registry.register(_Rejected(handler))
+            around.metrics.registry.register(TelemetryMetrics(handler))
             await serve_handler_in(around, handler, config, stop)
 
     return run_service(SERVICE, run, instance_id=config.instance_id, log_level=config.log_level)

@@ -6,13 +6,12 @@ import asyncio
 import os
 import sys
 
-from prometheus_client import Gauge
-
 from services.runtime.config import ConfigError, load
 from services.runtime.process import EXIT_CONFIGURATION, run_service
 from services.runtime.surroundings import surrounded
 from services.telemetry.shell.agent import Agent
 from services.telemetry.shell.config import AgentConfig, agent_settings, catalog_of, source_of
+from services.telemetry.shell.metrics import AgentMetrics
 
 SERVICE = "agent"
 
@@ -30,10 +29,7 @@ def main() -> int:
     async def run(stop: asyncio.Event) -> None:
         async with surrounded(SERVICE, config, os.environ) as around:
             agent = Agent(settings, around.bus, around.clock, source_of(config, settings, catalog, around.clock))
-            dropped = Gauge(
-                "gpugrid_agent_samples_dropped", "Samples Kafka did not take.", registry=around.metrics.registry
-            )
-            dropped.set_function(lambda: agent.dropped)
+            around.metrics.registry.register(AgentMetrics(agent))
             around.not_ready = None
             await agent.run(stop)
 

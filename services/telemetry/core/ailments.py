@@ -52,7 +52,8 @@ class Ailments:
         was_reset = self._reset_seen(reading, boot_id, wall_ms)
         now = dict.fromkeys([*(f"xid {one.code}" for one in sample.xids), *self._flags(sample, reading)], wall_ms)
         for key, ailment in self.open.items():
-            ailment.reset = ailment.reset or was_reset
+            if was_reset:
+                ailment.reset, ailment.good = True, 0
             ailment.good = 0 if key in now or not answers else ailment.good + 1
         for key in now:
             known = self.open.setdefault(key, Ailment(wall_ms))

@@ -187,7 +187,7 @@ class Usage:
         known = self._nodes.setdefault(told.node, _Node(told.cluster))
         if told.wall_ms <= known.sampled_ms:
             return
-        known.sampled_ms = told.wall_ms
+        known.sampled_ms = known.told_ms = told.wall_ms
         for each in told.gpus:
             gpu = known.gpus[each.index] = _Gpu(each.uuid)
             gpu.windows.restore(each.windows)
@@ -205,6 +205,7 @@ class Usage:
             energy_j=told.energy_j,
             memory_mib_peak=float(told.memory_mib_peak),
             sampled_ms=dict(told.sampled_ms),
+            told_ms=told.wall_ms,
             ended_ms=told.ended_ms,
         )
         job.windows.restore(told.windows)

@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from schemas.codec import DecodeError, decode_record
 from schemas.messages import message
-from schemas.nodes import NodeSampled
+from schemas.nodes import GpuSample, NodeSampled
 from schemas.placements import NodePlaced
 from schemas.records import Message
 from services.runtime.bus.port import Bus, BusError, Producer
@@ -46,7 +46,7 @@ class AgentSettings(Struct, frozen=True, kw_only=True):
 
 
 class Agent:
-    """`run` samples until it is cancelled or `stop` is set."""
+    """`run` samples until it is cancelled or `stop` is set. `last`: what was read of each node."""
 
     def __init__(self, settings: AgentSettings, bus: Bus, clock: Clock, source: Source) -> None:
         self._settings = settings
@@ -54,6 +54,7 @@ class Agent:
         self._clock = clock
         self._source = source
         self._producer: Producer | None = None
+        self.last: dict[str, list[GpuSample]] = {}
         self.sent = 0
         self.dropped = 0
 
@@ -101,6 +102,7 @@ class Agent:
             await self._drop_producer()
 
     def _message(self, node: str, place: int, reading: NodeReading) -> Message:
+        self.last[node] = reading.gpus
         now_ms, wall_ms = self._clock.now_ms(), self._clock.wall_ms()
         event = NodeSampled(
             node=node,

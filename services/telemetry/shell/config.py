@@ -14,6 +14,7 @@ from schemas.base import Identifier
 from schemas.catalog import Catalog, read_catalog
 from services.runtime.clock import Clock
 from services.runtime.config import ConfigError, ServiceConfig
+from services.telemetry.core.health_policy import Policy, read_overrides
 from services.telemetry.shell.agent import PERIOD_S, AgentSettings
 from services.telemetry.shell.nvml import NvmlSource
 from services.telemetry.shell.simulated import SimulatedSource
@@ -24,6 +25,10 @@ class TelemetryConfig(ServiceConfig, frozen=True, kw_only=True):
     """`catalog`: which clusters and pools exist."""
 
     catalog: str
+    health_overrides: tuple[str, ...] = ()
+    """Lines of the health policy that this site judges otherwise: `xid 94=count, ecc uncorrected=count`."""
+    health_drains: bool = False
+    """Whether telemetry may order drains itself, and take its own back; otherwise it only asks for them."""
 
 
 class AgentConfig(ServiceConfig, frozen=True, kw_only=True):
@@ -37,6 +42,14 @@ class AgentConfig(ServiceConfig, frozen=True, kw_only=True):
     rack: Identifier = "r0"
     source: Literal["nvml", "simulated"] = "nvml"
     period_s: Annotated[float, Meta(gt=0.1, le=3600)] = PERIOD_S
+
+
+def policy_of(config: TelemetryConfig) -> Policy:
+    """Raises ConfigError."""
+    try:
+        return Policy(read_overrides(config.health_overrides), drains=config.health_drains)
+    except ValueError as error:
+        raise ConfigError(f"GPUGRID_HEALTH_OVERRIDES: {error}.") from None
 
 
 def catalog_of(path: str) -> Catalog:
