@@ -67,6 +67,7 @@ def _checkpointed(
 
 
 def _stopped(state: State, event: executions.JobStopped, traceparent: str, now: Now, changes: Changes) -> None:
+    _serves_no_longer(state, event.job_id, event.node, changes)
     found = _current(state, event.job_id, event.attempt, event.node)
     if found is not None:
         job, _ = found
@@ -78,6 +79,7 @@ def _stopped(state: State, event: executions.JobStopped, traceparent: str, now: 
 
 
 def _completed(state: State, event: executions.JobCompleted, traceparent: str, now: Now, changes: Changes) -> None:
+    _serves_no_longer(state, event.job_id, event.node, changes)
     found = _current(state, event.job_id, event.attempt, event.node)
     if found is not None:
         moment_ms = _moment(found[0], event.time_ms, now)
@@ -91,6 +93,7 @@ def _completed(state: State, event: executions.JobCompleted, traceparent: str, n
 
 
 def _failed(state: State, event: executions.JobFailed, traceparent: str, now: Now, changes: Changes) -> None:
+    _serves_no_longer(state, event.job_id, event.node, changes)
     found = _current(state, event.job_id, event.attempt, event.node)
     if found is not None:
         cause = event.detail or event.cause.value
@@ -115,11 +118,19 @@ def _reported(state: State, event: executions.NodeReported, traceparent: str, no
 def _ready(state: State, event: executions.JobReady, traceparent: str, now: Now, changes: Changes) -> None:
     """An application serves on a node, or no longer does: its status follows, its GPUs stay."""
     app = state.apps.get(event.job_id)
-    if app is None:
-        return
-    serving = [node for node in app.ready if node != event.node]
-    app.ready = sorted([*serving, event.node]) if event.ready else serving
-    changes.app(app)
+    if app is not None and event.ready and event.node not in app.ready:
+        app.ready = sorted([*app.ready, event.node])
+        changes.app(app)
+    elif not event.ready:
+        _serves_no_longer(state, event.job_id, event.node, changes)
+
+
+def _serves_no_longer(state: State, app_id: str, node: str, changes: Changes) -> None:
+    """Its process there ended, or its probe fails. The executor starts it again by itself."""
+    app = state.apps.get(app_id)
+    if app is not None and node in app.ready:
+        app.ready = [other for other in app.ready if other != node]
+        changes.app(app)
 
 
 def _prepared(state: State, event: executions.JobPrepared, traceparent: str, now: Now, changes: Changes) -> None:

@@ -30,7 +30,7 @@ class Mismatch:
 
 @dataclass(frozen=True, slots=True)
 class Missing:
-    """These nodes have not said anything yet."""
+    """These nodes have not said anything yet, or must not take part and say so themselves."""
 
     nodes: tuple[str, ...]
 
@@ -44,16 +44,23 @@ def is_gang(assignment: Assignment) -> bool:
 
 
 def verdict(nodes: Sequence[str], me: str, said: Mapping[str, JobPrepared]) -> Verdict:
-    """`nodes` in rank order. Every node is compared with the first, so that only the odd one out fails."""
-    mine, master = said.get(me), said.get(nodes[0])
-    if mine is not None and master is not None:
-        for what, here, there in (
-            ("GPU model", mine.gpu_model, master.gpu_model),
-            ("driver", mine.driver, master.driver),
-        ):
-            if here and there and here != there:
-                return Mismatch(f"{what} differs within the gang: {me} has {here}, {nodes[0]} has {there}")
-    missing = tuple(node for node in nodes if node not in said)
-    if missing or master is None:
-        return Missing(missing)
-    return Go(master.port)
+    """`nodes` in rank order. Every node is compared with the first, so that the odd one out fails and no other starts."""
+    master = said.get(nodes[0])
+    if master is None:
+        return Missing(tuple(node for node in nodes if node not in said))
+    missing = []
+    for node in nodes:
+        odd = _difference(said[node], master) if node in said else ""
+        if odd and node == me:
+            return Mismatch(odd)
+        if odd or node not in said:
+            missing.append(node)
+    return Missing(tuple(missing)) if missing else Go(master.port)
+
+
+def _difference(one: JobPrepared, master: JobPrepared) -> str:
+    """Empty where model and driver are equal or not known."""
+    for what, here, there in (("GPU model", one.gpu_model, master.gpu_model), ("driver", one.driver, master.driver)):
+        if here and there and here != there:
+            return f"{what} differs within the gang: {one.node} has {here}, {master.node} has {there}"
+    return ""

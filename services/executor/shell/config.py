@@ -65,6 +65,8 @@ def settings_of(config: ExecutorConfig) -> Settings:
         client_id=config.instance_id or "executor",
         stop_jobs_on_exit=config.stop_jobs_on_exit,
         node_mtbf_s=config.node_mtbf_h * 3600,
+        run_root=str(nodes_dir(config)),
+        retention_s=config.run_retention_h * 3600,
     )
 
 

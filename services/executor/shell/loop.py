@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable
+from pathlib import Path
 
 from msgspec import Struct
 
@@ -22,13 +23,15 @@ from schemas.records import Message, Now, Record
 from services.executor.core.checkpoint_interval import NODE_MTBF_S
 from services.executor.core.reconcile import Refusal
 from services.executor.shell.device_facts import GpuMemory, Unmeasured
-from services.executor.shell.drivers.port import Driver
+from services.executor.shell.drivers.port import Driver, Order
+from services.executor.shell.drivers.run_folder import folder_of
 from services.executor.shell.gangs import Gangs
 from services.executor.shell.journal_store import JournalStore
 from services.executor.shell.ledger import SOURCE, Surroundings
 from services.executor.shell.node import Node
 from services.executor.shell.nursery import Nursery
 from services.executor.shell.outbox import Outbox, Parcel
+from services.executor.shell.run_folders import SWEEP_S, sweep
 from services.runtime.bus.port import Bus, BusError, Consumer
 from services.runtime.clock import Clock
 from services.runtime.tracing import Spans, Untraced
@@ -55,7 +58,10 @@ log = logging.getLogger(__name__)
 
 
 class Settings(Struct, frozen=True, kw_only=True):
-    """`partition`: of the cluster in every cluster topic. `stop_jobs_on_exit`: runs don't outlive an orderly stop."""
+    """`partition`: of the cluster in every cluster topic. `stop_jobs_on_exit`: runs don't outlive an orderly stop.
+
+    `run_root`: where run folders are removed `retention_s` wall seconds after their attempts ended; 0: never.
+    """
 
     nodes: tuple[str, ...]
     cluster: str
@@ -63,6 +69,8 @@ class Settings(Struct, frozen=True, kw_only=True):
     client_id: str
     stop_jobs_on_exit: bool = False
     node_mtbf_s: float = NODE_MTBF_S
+    run_root: str = ""
+    retention_s: float = 0.0
 
 
 class Executor:
@@ -106,6 +114,8 @@ class Executor:
             nursery.spawn(outbox.run())
             reading = nursery.spawn(self._follow(outbox))
             listening = nursery.spawn(self._listen_for_gangs())
+            if self._settings.run_root and self._settings.retention_s > 0:
+                nursery.spawn(self._sweep())
             asked = nursery.spawn((stop or asyncio.Event()).wait())
             failing = asyncio.ensure_future(nursery.fails())
             try:
@@ -173,6 +183,17 @@ class Executor:
                 failures += 1
             finally:
                 await reader.stop()
+
+    async def _sweep(self) -> None:
+        root = Path(self._settings.run_root).resolve()
+        while True:
+            alive = [
+                folder_of(root, Order(node.name, run.assignment, run.spawn))
+                for node in self.nodes.values()
+                for run in node.state.runs.values()
+            ]
+            await asyncio.to_thread(sweep, root, alive, self._clock.wall_ms() / 1000, self._settings.retention_s)
+            await self._clock.sleep_wall(SWEEP_S)
 
     async def _read(self, reader: Consumer, outbox: Outbox) -> None:
         """First everything up to the end as one batch, then whatever comes."""
