@@ -124,15 +124,29 @@ def _smear(bits, out, row, n, steps):
 
 
 @njit(cache=True)
-def _smear_two(bits, out, row_lo, row_hi, n, steps, add):
-    """`_smear` for windows of more than 64 steps, into rows `out` and `out` + 1; ORed to what is there if `add`."""
+def _smear_two(bits, out, row_lo, row_hi, n, steps):
+    """`_smear` for windows of more than 64 steps, into rows `out` and `out` + 1. A shift of 64 hands `hi` down to `lo`."""
+    if steps == 1:
+        for i in range(n):
+            bits[out, i] = bits[row_lo, i]
+            bits[out + 1, i] = bits[row_hi, i]
+        return
+    by, back = np.uint64(1), np.uint64(WORD - 1)
     for i in range(n):
-        lo, hi = blocked_starts(bits[row_lo, i], bits[row_hi, i], steps, True)
-        if add:
-            lo |= bits[out, i]
-            hi |= bits[out + 1, i]
-        bits[out, i] = lo
-        bits[out + 1, i] = hi
+        bits[out, i] = bits[row_lo, i] | (bits[row_lo, i] >> by) | (bits[row_hi, i] << back)
+        bits[out + 1, i] = bits[row_hi, i] | (bits[row_hi, i] >> by)
+    have = 2
+    while have < steps:
+        more = min(have, steps - have)
+        if more == WORD:
+            for i in range(n):
+                bits[out, i] |= bits[out + 1, i]
+        else:
+            by, back = np.uint64(more), np.uint64(WORD - more)
+            for i in range(n):
+                bits[out, i] |= (bits[out, i] >> by) | (bits[out + 1, i] << back)
+                bits[out + 1, i] |= bits[out + 1, i] >> by
+        have += more
 
 
 @njit(cache=True)
@@ -140,7 +154,7 @@ def _starts(g, row_lo, row_hi, n, steps):
     """Smear a row into scratch; returns the steps at which any of its n blocks can start."""
     any_lo, any_hi = ZERO, ZERO
     if g.two:
-        _smear_two(g.bits, g.scratch, row_lo, row_hi, n, steps, False)
+        _smear_two(g.bits, g.scratch, row_lo, row_hi, n, steps)
         for i in range(n):
             any_hi |= ~g.bits[g.scratch + 1, i]
     else:
