@@ -1,4 +1,4 @@
-"""`gpugrid forecast`: what a job will take and why, and how good forecasts are on a trace. Needs no stack."""
+"""`gpugrid forecast`: what a job will take and why, how good forecasts are on a trace, which models answer on the stack."""
 
 from __future__ import annotations
 
@@ -14,16 +14,17 @@ from typer.core import TyperGroup
 
 from services.console.errors import ConsoleError, UsageError
 from services.console.flags import AsJson
-from services.console.session import Session
+from services.console.session import Session, note_incomplete
 
 FILE_BYTES_MAX = 16 * 1024 * 1024
 """A job file; a trace may be larger."""
 HELP = """\
-What a job will take and why, and how good the forecasts are on a trace.
+What a job will take and why, how good the forecasts are on a trace, and which models answer now.
 
 \b
 gpugrid forecast job.json                 the same as: gpugrid forecast explain job.json
 gpugrid forecast evaluate --trace philly_jobs.csv.gz --format philly
+gpugrid forecast models                   of the running stack
 """
 
 
@@ -54,10 +55,11 @@ class Target(StrEnum):
 
 
 def build_forecast() -> typer.Typer:
-    """The two commands."""
+    """The three commands; only `models` needs a stack."""
     app = typer.Typer(cls=ForecastGroup, no_args_is_help=True, help=HELP)
     app.command("explain")(explain)
     app.command("evaluate")(evaluate)
+    app.command("models")(models)
     return app
 
 
@@ -180,6 +182,31 @@ def evaluate(
             forecast_view.show_durations(session, durations, svg, as_json)
     except OSError as error:
         raise ConsoleError(f"Can't write {error.filename}: {error.strerror}.") from None
+
+
+def models(ctx: typer.Context, as_json: AsJson = False) -> None:
+    """The duration model that answers for each cluster, how its last training was judged, and whether forecasts drift.
+
+    Forecasters train beside their work, publish the choice on the topic `models`, and take a model back that turns out worse.
+
+    \b
+    gpugrid forecast models
+    gpugrid forecast models --json | jq '.[] | {cluster, watch: .watched.watch}'
+    """
+    from services.console import models_view
+
+    session: Session = ctx.obj
+    found, complete = session.run(models_view.load_models(session), "Reading models")
+    note_incomplete(session, complete)
+    if as_json:
+        session.json(models_view.models_document(found))
+        return
+    if not found:
+        session.print("Nothing has been learnt yet: forecasts rest on the bundled model and on history.")
+        return
+    session.print(models_view.models_table(found, session.clock().now_ms()))
+    for line in models_view.reasons(found):
+        session.print(line)
 
 
 def _read(file: Path) -> bytes:
