@@ -292,9 +292,8 @@ def _note(run: LocalRun, entry: Moved) -> None:
         case Event.STARTED:
             run.facts = entry.facts
         case Event.RESCALED:
-            given_up = [gpu for gpu in run.held if gpu not in (entry.gpus or [])]
+            run.leaving = [gpu for gpu in run.held if gpu not in (entry.gpus or [])]
             run.gpus = list(entry.gpus or [])
-            run.leaving = given_up if run.assignment.drain_s > 0 else []
         case Event.RELEASED:
             run.leaving = [gpu for gpu in run.leaving if gpu not in (entry.gpus or [])]
         case Event.CHECKPOINT:

@@ -84,12 +84,11 @@ def refusal(state: NodeState, placed: NodePlaced) -> Refusal | None:
 def due(state: NodeState, placed: NodePlaced, blocked: Container[int] = ()) -> list[Action]:
     """What to do now for `placed`, the newest accepted placement: stops first, then applications, then starts on what is free.
 
-    What an application gives up in this placement is free for everybody else in it, whatever their order, unless it may take
-    its time to let go. `blocked`: GPUs that hold something which is no run of ours.
+    What an application gives up stays its own until it has been told and let go: then `due` is asked again. `blocked`: GPUs that
+    hold something which is no run of ours.
     """
     wanted = {run_key(assignment.job_id, assignment.attempt): assignment for assignment in placed.assignments}
     holders = _holders(state)
-    _give_up(state, wanted, holders)
     changes: list[Action] = []
     starts: list[Action] = []
     for key, assignment in wanted.items():
@@ -103,16 +102,6 @@ def due(state: NodeState, placed: NodePlaced, blocked: Container[int] = ()) -> l
         elif run.state is State.RUNNING:
             changes.extend(_changes(run, assignment, holders))
     return [*_stops(state, wanted), *changes, *starts]
-
-
-def _give_up(state: NodeState, wanted: dict[RunKey, Assignment], holders: dict[int, RunKey]) -> None:
-    """Take from `holders` what running applications hold and shall not hold any more."""
-    for key, assignment in wanted.items():
-        run = state.runs.get(key)
-        if assignment.application and assignment.desired is Desired.RUN and run and run.state is State.RUNNING:
-            for gpu in run.gpus if run.assignment.drain_s == 0 else ():
-                if gpu not in assignment.gpus:
-                    holders.pop(gpu, None)
 
 
 def stop_of(run: LocalRun, cause: StopCause) -> Stop:
@@ -158,8 +147,6 @@ def _changes(run: LocalRun, assignment: Assignment, holders: dict[int, RunKey]) 
         granted = tuple(gpu for gpu in assignment.gpus if holders.get(gpu, run.key) == run.key)
         if granted != tuple(run.gpus):
             changes.append(Rescale(run.key, granted))
-            for gpu in run.gpus if run.assignment.drain_s == 0 else ():
-                holders.pop(gpu, None)
             holders.update(dict.fromkeys(granted, run.key))
     if assignment.checkpoint_request > run.checkpoint_request:
         changes.append(RequestCheckpoint(run.key, assignment.checkpoint_request))

@@ -17,6 +17,7 @@ class Live:
     def __init__(self) -> None:
         self.run: asyncio.Future[Run | None] = asyncio.get_running_loop().create_future()
         self.saving = asyncio.Lock()
+        self.telling = asyncio.Lock()  # of its GPUs: an older list must not overtake a newer one
         self.unwanted = asyncio.Event()
         self.limit: asyncio.Task[Any] | None = None
         self.limit_s = 0.0

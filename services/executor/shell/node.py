@@ -159,7 +159,7 @@ class Node:
                     self._spawn(self._stop(key, save_first))
                 case Rescale(key, gpus):
                     self._ledger.record(Moved(key=key, event=Event.RESCALED, gpus=list(gpus)))
-                    self._spawn(self._rescale(key, gpus, list(self.state.runs[key].leaving)))
+                    self._spawn(self._rescale(key, list(self.state.runs[key].leaving)))
         if actions:
             # One flush for all of them: a start must not be forgotten, or it would be made again.
             self._ledger.sync()
@@ -208,7 +208,7 @@ class Node:
             save_first = stop_of(run, run.stop_cause or StopCause.CANCELLED).save_first and run.terminating_ms is None
             work.append(self._stop(key, save_first))
         if run.leaving:
-            work.append(self._rescale(key, tuple(run.gpus), list(run.leaving)))
+            work.append(self._rescale(key, list(run.leaving)))
         return work
 
     def _begun(self, key: RunKey, driven: Run, *, adopted: bool) -> None:
@@ -272,11 +272,11 @@ class Node:
             self._ledger.record(Terminating(key=key, time_ms=self._around.clock.now_ms()))
             await driven.stop()
 
-    async def _rescale(self, key: RunKey, gpus: tuple[int, ...], given_up: list[int]) -> None:
+    async def _rescale(self, key: RunKey, given_up: list[int]) -> None:
         live = self._live.get(key)
         driven = None if live is None else await live.run
-        if driven is not None:
-            await self._serving.release(key, driven, gpus, given_up)
+        if driven is not None and key in self._live:
+            await self._serving.release(key, driven, given_up)
 
     async def _renew(self, key: RunKey, driven: Run) -> None:
         """An application that does not get to serve is ended; it comes back after its back-off."""

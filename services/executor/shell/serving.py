@@ -54,11 +54,16 @@ class Serving:
             self._reviving[key] = None
             self._around.nursery.spawn(self._revive(key, ended.crashes))
 
-    async def release(self, key: RunKey, driven: Run, gpus: tuple[int, ...], given_up: list[int]) -> None:
+    async def release(self, key: RunKey, driven: Run, given_up: list[int]) -> None:
         """Tell an application its GPUs; what it gave up is free once it said so, or its time is over."""
-        await driven.rescale(gpus)
+        live = self._live[key]
+        async with live.telling:
+            run = self._ledger.state.runs.get(key)
+            if run is None:
+                return
+            await driven.rescale(tuple(run.gpus))
         if given_up:
-            await driven.let_go(self._ledger.state.runs[key].assignment.drain_s)
+            await driven.let_go(run.assignment.drain_s)
             if key in self._ledger.state.runs:
                 self._ledger.record(Moved(key=key, event=Event.RELEASED, gpus=given_up))
                 self._reconcile()
