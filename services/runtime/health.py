@@ -14,7 +14,7 @@ from pathlib import Path
 import msgspec
 from aiohttp import web
 
-from services.runtime.metrics import CONTENT_TYPE, Metrics
+from services.runtime.metrics import Metrics
 
 HOST = "127.0.0.1"
 FOLDER = "health"
@@ -95,7 +95,8 @@ class HealthServer:
         return web.json_response({"ready": False, "reason": reason}, status=503)
 
     async def _expose(self, request: web.Request) -> web.Response:
-        return web.Response(body=self._metrics.exposition(), headers={"Content-Type": CONTENT_TYPE})
+        body, content_type = self._metrics.exposition(request.headers.get("Accept", ""))
+        return web.Response(body=body, headers={"Content-Type": content_type})
 
 
 def health_path(run_dir: str | Path, instance_id: str) -> Path:

@@ -9,9 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client.openmetrics import exposition as openmetrics
 
 from schemas.records import Now, Record
 from services.runtime.bus.port import TopicPartition
+from services.runtime.traceparent import parse_traceparent
 
 LATENCY_BUCKETS_S = (0.001, 0.002, 0.005, 0.01, 0.02, 0.035, 0.05, 0.1, 0.15, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 """Dense around the promises: 35 ms and 150 ms from submission to decision."""
@@ -21,6 +23,8 @@ LAG_PERIOD_S = 5.0
 """How often services refresh the lag gauges."""
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+OPENMETRICS_CONTENT_TYPE = openmetrics.CONTENT_TYPE_LATEST
+"""Asked for by Prometheus itself; only this form carries exemplars, the way from a slow bucket to a trace."""
 
 
 class Metrics:
@@ -30,6 +34,13 @@ class Metrics:
         registry = self.registry = CollectorRegistry(auto_describe=True)
         info = Gauge("gpugrid_service", "1 while this process runs.", ["service", "instance_id"], registry=registry)
         info.labels(service, instance_id).set(1)
+        started = Gauge(
+            "gpugrid_start_time_seconds",
+            "When this process started, Unix time: a change is a restart.",
+            ["service", "instance_id"],
+            registry=registry,
+        )
+        started.labels(service, instance_id).set_to_current_time()
         self.decision_s = Histogram(
             "gpugrid_decision_seconds",
             "Pure decision time: from a polled batch to the decision, without publishing it.",
@@ -40,6 +51,20 @@ class Metrics:
         self.submit_to_running_s = Histogram(
             "gpugrid_submit_to_running_seconds",
             "From the submission of a job to its first start, domain time.",
+            ["size_class"],
+            buckets=WAIT_BUCKETS_S,
+            registry=registry,
+        )
+        self.submit_to_placed_s = Histogram(
+            "gpugrid_submit_to_placed_seconds",
+            "From the submission of a job to its first placement, domain time.",
+            ["size_class"],
+            buckets=WAIT_BUCKETS_S,
+            registry=registry,
+        )
+        self.placed_to_running_s = Histogram(
+            "gpugrid_placed_to_running_seconds",
+            "From a placement to its start, domain time.",
             ["size_class"],
             buckets=WAIT_BUCKETS_S,
             registry=registry,
@@ -77,6 +102,14 @@ class Metrics:
         for (topic, partition), records in lag.items():
             self.consumer_lag.labels(topic, str(partition)).set(records)
 
-    def exposition(self) -> bytes:
-        """The Prometheus text format."""
-        return generate_latest(self.registry)
+    def exposition(self, accept: str = "") -> tuple[bytes, str]:
+        """The metrics and their content type: OpenMetrics for whoever asks for it, else the Prometheus text format."""
+        if "application/openmetrics-text" in accept:
+            return openmetrics.generate_latest(self.registry), OPENMETRICS_CONTENT_TYPE
+        return generate_latest(self.registry), CONTENT_TYPE
+
+
+def exemplar(traceparent: str) -> dict[str, str] | None:
+    """What joins an observation to its trace; None without one."""
+    context = parse_traceparent(traceparent)
+    return None if context is None else {"trace_id": context.trace_id}

@@ -60,7 +60,7 @@ class Span(Protocol):
 
     def set(self, name: str, value: str | int | float | bool) -> None: ...
 
-    def end(self, error: str | None = None) -> None: ...
+    def end(self, error: str | None = None, *, end_ns: int | None = None) -> None: ...
 
 
 class Spans(Protocol):
@@ -118,8 +118,8 @@ class _Recorded:
     def set(self, name: str, value: str | int | float | bool) -> None:
         self._attributes[name] = value
 
-    def end(self, error: str | None = None) -> None:
-        end_ns = time.time_ns()
+    def end(self, error: str | None = None, *, end_ns: int | None = None) -> None:
+        end_ns = time.time_ns() if end_ns is None else end_ns
         contexts = [context for text in self._links if (context := parse_traceparent(text)) is not None]
         line = SpanLine(
             trace_id=self._context.trace_id,
@@ -206,7 +206,7 @@ class _PassedOn:
 
     def set(self, name: str, value: str | int | float | bool) -> None: ...
 
-    def end(self, error: str | None = None) -> None: ...
+    def end(self, error: str | None = None, *, end_ns: int | None = None) -> None: ...
 
 
 class Untraced:

@@ -5,15 +5,21 @@ from __future__ import annotations
 import time
 from collections import Counter
 
-from schemas.decisions import Placed, StopOrdered, Waits
+from schemas.codec import DecodeError, decode_payload
+from schemas.decisions import DecisionInput, DecisionMade, Placed, StopOrdered, Waits
+from schemas.executions import JobCheckpointed, JobStarted
+from schemas.records import Record
 from schemas.status import JobState
 from services.allocator.core.decide import Decided
-from services.allocator.core.state import State
+from services.allocator.core.state import Job, State
+from services.allocator.shell.grid_metrics import GridMetrics, size_class
 from services.allocator.shell.intake_batch import Batch
 from services.allocator.shell.owner import ClusterOwner
-from services.runtime.metrics import Metrics
+from services.runtime.metrics import Metrics, exemplar
 from services.runtime.tracing import LINKS_MAX, Attributes, Spans
 
+DECISIONS_REMEMBERED_MAX = 4_096
+"""When they were made, until their placements are reported as carried out."""
 QUEUE_PERIOD_S = 1.0
 """Counting the queue walks over it: often enough for a gauge, rare enough for 10,000 jobs."""
 
@@ -24,6 +30,8 @@ class DecisionObserver:
     def __init__(self, spans: Spans, metrics: Metrics) -> None:
         self._spans = spans
         self._metrics = metrics
+        self._decided_ns: dict[int, int] = {}
+        self._grid = GridMetrics(metrics.registry)
         self._counted_at_s = 0.0
         self._reasons: set[tuple[str, str]] = set()
 
@@ -42,41 +50,100 @@ class DecisionObserver:
         for sentence in decided.violations:
             span.set("gpugrid.decision.violation", sentence)
         span.end(error="; ".join(decided.violations) or None)
-        self._job_spans(record.traces, decided, start_ns)
-        self._measure(owner, batch)
+        self._decided_ns[record.sequence] = end_ns
+        while len(self._decided_ns) > DECISIONS_REMEMBERED_MAX:
+            del self._decided_ns[next(iter(self._decided_ns))]
+        self._job_spans(owner.state, record, start_ns)
+        self._measure(owner, batch, span.traceparent)
+        self._measure_placed(owner.state, record)
 
     def count_answer(self, outcome: str, wall_s: float) -> None:
         """An answer of full mode, and how long it took to come."""
         self._metrics.full_mode_answers.labels(outcome).inc()
         self._metrics.decision_s.labels("full").observe(wall_s)
 
-    def _job_spans(self, traces: dict[str, str], decided: Decided, start_ns: int) -> None:
-        outcomes = {
-            effect.job_id: _outcome(effect)
-            for effect in decided.record.effects
-            if isinstance(effect, Placed | StopOrdered | Waits)
+    def _job_spans(self, state: State, record: DecisionMade, start_ns: int) -> None:
+        effects = {
+            effect.job_id: effect for effect in record.effects if isinstance(effect, Placed | StopOrdered | Waits)
         }
-        for job_id in list(outcomes)[:LINKS_MAX]:
-            traceparent = traces.get(job_id)
-            if traceparent:
-                attributes: Attributes = {
-                    "gpugrid.job.id": job_id,
-                    "gpugrid.decision.sequence": decided.record.sequence,
-                    "gpugrid.decision.outcome": outcomes[job_id],
-                }
-                self._spans.begin("decide", traceparent, attributes, start_ns=start_ns).end()
+        for job_id in list(effects)[:LINKS_MAX]:
+            traceparent = record.traces.get(job_id)
+            if not traceparent:
+                continue
+            effect = effects[job_id]
+            attributes: Attributes = {
+                "gpugrid.job.id": job_id,
+                "gpugrid.decision.sequence": record.sequence,
+                "gpugrid.decision.outcome": _outcome(effect),
+            }
+            self._spans.begin("decide", traceparent, attributes, start_ns=start_ns).end()
+            job = state.jobs.get(job_id)
+            if isinstance(effect, Placed) and job is not None:
+                self._queue_wait(job, record, traceparent, start_ns)
 
-    def _measure(self, owner: ClusterOwner, batch: Batch) -> None:
+    def _queue_wait(self, job: Job, record: DecisionMade, traceparent: str, start_ns: int) -> None:
+        """The wait may have been days: no span is open so long. It is a moment with the wait as a number, linked to the job's
+        arrival, in domain time."""
+        attributes: Attributes = {
+            "gpugrid.job.id": job.job_id,
+            "gpugrid.queue.wait_s": max(0, record.now_ms - (job.queued_ms or job.submitted_ms)) / 1000,
+            "gpugrid.queue.submitted_ms": job.submitted_ms,
+            "gpugrid.attempt": job.attempt,
+        }
+        links = [job.traceparent] if job.traceparent else []
+        self._spans.begin("queue wait", traceparent, attributes, links=links, start_ns=start_ns).end()
+
+    def _reported(self, item: DecisionInput, record: Record) -> None:
+        """What executors did, in the job's trace, from their own reports: the placement carried out, a checkpoint saved."""
+        if item.type not in ("job.started.v1", "job.checkpointed.v1"):
+            return
+        try:
+            event = decode_payload(item.type, record.value or b"")
+        except DecodeError:
+            return
+        traceparent = record.header("traceparent") or ""
+        if not traceparent:
+            return
+        if isinstance(event, JobStarted):
+            attributes: Attributes = {
+                "gpugrid.job.id": event.job_id,
+                "gpugrid.node": event.node,
+                "gpugrid.attempt": event.attempt,
+                "gpugrid.decision.sequence": event.sequence,
+            }
+            ended_ns = event.wall_ms * 1_000_000
+            begun_ns = self._decided_ns.get(event.sequence, ended_ns)
+            self._spans.begin("apply", traceparent, attributes, start_ns=begun_ns).end(end_ns=ended_ns)
+        elif isinstance(event, JobCheckpointed):
+            attributes = {
+                "gpugrid.job.id": event.job_id,
+                "gpugrid.node": event.node,
+                "gpugrid.attempt": event.attempt,
+                "gpugrid.checkpoint.fraction": event.fraction,
+            }
+            self._spans.begin("checkpoint", traceparent, attributes, start_ns=record.timestamp_ms * 1_000_000).end()
+
+    def _measure(self, owner: ClusterOwner, batch: Batch, traceparent: str) -> None:
         metrics = self._metrics
-        metrics.decision_s.labels("fast").observe(owner.decide_s)
+        metrics.decision_s.labels("fast").observe(owner.decide_s, exemplar(traceparent))
         for item, record in zip(batch.inputs, batch.records, strict=False):  # full mode's answer comes without a record
             metrics.events.labels(record.topic).inc()
+            self._reported(item, record)
             if item.type == "job.started.v1":
                 _observe_start(owner.state, record.key, metrics)
         now_s = time.monotonic()
         if now_s - self._counted_at_s >= QUEUE_PERIOD_S:
             self._counted_at_s = now_s
             self._count_queue(owner.state)
+            self._grid.update(owner.state, owner.policy)
+
+    def _measure_placed(self, state: State, record: DecisionMade) -> None:
+        for effect in record.effects:
+            job = state.jobs.get(effect.job_id) if isinstance(effect, Placed) else None
+            if job is not None and job.attempt == 1:
+                waited_s = max(0, record.now_ms - job.submitted_ms) / 1000
+                label = self._metrics.submit_to_placed_s.labels(size_class(job.gpus))
+                label.observe(waited_s, exemplar(job.traceparent))
 
     def _count_queue(self, state: State) -> None:
         counts = Counter(job.reason or "none" for job in state.jobs.values() if job.state is JobState.QUEUED)
@@ -94,7 +161,9 @@ def _outcome(effect: Placed | StopOrdered | Waits) -> str:
 
 def _observe_start(state: State, key: bytes | None, metrics: Metrics) -> None:
     job = state.jobs.get((key or b"").decode("utf-8", "replace"))
-    if job is not None and job.state is JobState.RUNNING and job.started_ms is not None:
-        size_class = "1" if job.gpus == 1 else "2-4" if job.gpus <= 4 else "8" if job.gpus <= 8 else ">8"
-        waited_s = max(0, job.started_ms - job.submitted_ms) / 1000
-        metrics.submit_to_running_s.labels(size_class).observe(waited_s)
+    if job is None or job.state is not JobState.RUNNING or job.started_ms is None:
+        return
+    label, trace = size_class(job.gpus), exemplar(job.traceparent)
+    metrics.placed_to_running_s.labels(label).observe(max(0, job.started_ms - job.placed_ms) / 1000, trace)
+    if job.attempt == 1:
+        metrics.submit_to_running_s.labels(label).observe(max(0, job.started_ms - job.submitted_ms) / 1000, trace)

@@ -8,6 +8,7 @@ from schemas.messages import message
 from schemas.placements import Assignment
 from schemas.records import Message, Now
 from services.allocator.core.advance import advance
+from services.allocator.core.config import Policy
 from services.allocator.core.decide import Decided, Settings, claim, decide
 from services.allocator.core.project import placements, statuses
 from services.allocator.core.reader import is_next
@@ -55,6 +56,11 @@ class ClusterOwner:
         self.projections = Projections(bus, clock, f"{client_id}-projections")
         self.next_offset = 0
         self.state = State(cluster=cluster)
+
+    @property
+    def policy(self) -> Policy:
+        """What this cluster is decided by."""
+        return self._settings.policy
 
     async def take_over(self) -> None:
         """Read the log to its end, append a claim, and own the cluster once the claim is accepted; then re-emit the projections.

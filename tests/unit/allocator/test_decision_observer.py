@@ -1,0 +1,126 @@
+"""What a decision leaves for people: a trace with queue wait, decision, apply and checkpoint, and the documented metrics."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from schemas.executions import JobCheckpointed
+from schemas.messages import message
+from schemas.records import Record
+from services.allocator.shell.intake_batch import Batch
+from services.allocator.shell.observe import DecisionObserver
+from services.runtime.metrics import Metrics
+from services.runtime.span_spool import SpanLine, read_spans
+from services.runtime.tracing import Tracing
+from tests import build
+from tests.allocator_driver import POLICY, Driver
+
+DAYS_MS = 3 * 86_400_000
+
+
+class Watched:
+    """A driver whose decisions are observed as the loop does it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.driver = Driver()
+        self.metrics = Metrics("allocator", "allocator-0")
+        self.observe = DecisionObserver(Tracing("allocator", "a", run_dir=folder, environ={}), self.metrics)
+
+    def give(self, *events) -> None:
+        self.driver.give(*events)
+        owner = SimpleNamespace(state=self.driver.state, policy=POLICY, decide_s=0.004)
+        inputs = self.driver.decided.record.inputs
+        records = [Record(one.topic, 0, one.offset, b"big", bytes(one.payload), headers(one), 0) for one in inputs]
+        self.observe(owner, self.driver.decided, Batch(inputs=inputs, records=records), 0.005)
+
+    def value(self, name: str, **labels: str) -> float | None:
+        return self.metrics.registry.get_sample_value(name, labels)
+
+
+@pytest.fixture
+def watched(tmp_path: Path) -> Watched:
+    """Two nodes, and a job that is too big for them."""
+    watched = Watched(tmp_path)
+    huge = (build.accepted("huge", 32), build.forecast("huge", {32: 600.0}))
+    watched.give(build.node("n00", order=0), build.node("n01", order=1), *huge)
+    return watched
+
+
+def headers(item) -> tuple[tuple[str, bytes], ...]:
+    return (("traceparent", item.traceparent.encode()),)
+
+
+def spans(watched: Watched, job_id: str) -> dict[str, SpanLine]:
+    trace = watched.driver.job(job_id).traceparent[3:35]
+    return {line.name: line for line in read_spans(watched.folder, trace) if line.trace_id == trace}
+
+
+def test_a_wait_of_days_is_a_number_and_a_link_not_an_open_span(watched: Watched) -> None:
+    watched.give(build.accepted("big", 8), build.forecast("big", {8: 600.0}))
+    job = watched.driver.job("big")
+    job.submitted_ms -= DAYS_MS
+    job.queued_ms = 0
+    watched.observe._queue_wait(job, watched.driver.decided.record, job.traceparent, time.time_ns())
+    line = [one for one in read_spans(watched.folder, job.traceparent[3:35]) if one.name == "queue wait"][-1]
+    assert line.attributes["gpugrid.queue.wait_s"] >= DAYS_MS / 1000
+    assert (line.end_ns - line.start_ns) < 1e9
+    assert line.links == (job.traceparent[3:35],)
+
+
+def test_one_trace_tells_decision_wait_apply_and_checkpoint(watched: Watched) -> None:
+    watched.give(build.accepted("big", 8), build.forecast("big", {8: 600.0}))
+    found = spans(watched, "big")
+    assert found["decide"].attributes["gpugrid.decision.outcome"] == "placed"
+    assert found["queue wait"].attributes["gpugrid.job.id"] == "big"
+    part = watched.driver.job("big").parts[0]
+    trace = watched.driver.job("big").traceparent
+    begun = build.started("big", part.node, build.START_MS)
+    sent = message(begun, key="big", id="1", source="/t", time_ms=0, traceparent=trace)
+    watched.observe._reported(
+        SimpleNamespace(type="job.started.v1"), Record("executions", 0, 0, sent.key, sent.value, sent.headers, 0)
+    )
+    saved = JobCheckpointed(
+        job_id="big", attempt=1, node=part.node, cluster="c0", time_ms=build.START_MS, fraction=0.25
+    )
+    sent = message(saved, key="big", id="2", source="/t", time_ms=0, traceparent=trace)
+    watched.observe._reported(
+        SimpleNamespace(type="job.checkpointed.v1"),
+        Record("executions", 0, 1, sent.key, sent.value, sent.headers, time.time_ns() // 1_000_000),
+    )
+    found = spans(watched, "big")
+    assert found["apply"].attributes["gpugrid.node"] == part.node
+    assert found["checkpoint"].attributes["gpugrid.checkpoint.fraction"] == 0.25
+
+
+def test_the_grid_is_told_in_gauges(watched: Watched) -> None:
+    watched.give(build.accepted("big", 8), build.forecast("big", {8: 600.0}))
+    watched.observe._grid._due_s = 0.0
+    watched.observe._grid.update(watched.driver.state, POLICY)
+    pool = {"cluster": "c0", "pool": "h100"}
+    assert watched.value("gpugrid_free_gpus", **pool) == 8
+    assert watched.value("gpugrid_schedulability_nodes", **pool) == 1
+    assert watched.value("gpugrid_largest_block_gpus", **pool) == 8
+    assert watched.value("gpugrid_fragmented_gpus", **pool, form="lonely_nodes") == 8
+    assert watched.value("gpugrid_fragmented_gpus", **pool, form="partly_held_nodes") == 0
+    assert watched.value("gpugrid_queue_jobs", cluster="c0", size_class=">8") == 1
+    assert watched.value("gpugrid_running_jobs", cluster="c0", size_class="8") == 1
+    assert watched.value("gpugrid_value_per_hour", cluster="c0", source="jobs") == 3 * 8
+    assert watched.value("gpugrid_submit_to_placed_seconds_count", size_class="8") == 1
+    text, kind = watched.metrics.exposition("application/openmetrics-text; version=1.0.0")
+    assert "openmetrics" in kind
+    assert f'trace_id="{watched.driver.job("big").traceparent[3:35]}"' in text.decode(), "a bucket leads to its trace"
+
+
+def test_what_applications_ask_for_and_don_t_have_is_unmet(watched: Watched) -> None:
+    watched.give(build.application("chat", floor=24, peak=32))
+    watched.observe._grid._due_s = 0.0
+    watched.observe._grid.update(watched.driver.state, POLICY)
+    pool = {"cluster": "c0", "pool": "h100"}
+    held = sum(len(part.gpus) for part in watched.driver.state.apps["chat"].parts)
+    assert watched.value("gpugrid_realtime_wanted_gpus", **pool) == 24
+    assert watched.value("gpugrid_realtime_unmet_gpus", **pool) == 24 - held
