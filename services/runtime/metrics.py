@@ -69,6 +69,21 @@ class Metrics:
             buckets=WAIT_BUCKETS_S,
             registry=registry,
         )
+        self.forecast_durations = Counter(
+            "gpugrid_forecast_durations",
+            "Completed jobs by the tightest bound of their duration's forecast that held: p50, p90 or beyond.",
+            ["within"],
+            registry=registry,
+        )
+        self.ended = Counter(
+            "gpugrid_job_parts_ended",
+            "Ends that executors reported, one per node of a job.",
+            ["outcome"],
+            registry=registry,
+        )
+        self.restarts = Counter(
+            "gpugrid_job_restarts", "Placements of jobs that had been placed before.", ["size_class"], registry=registry
+        )
         self.hop_latency_s = Histogram(
             "gpugrid_hop_latency_seconds",
             "From the record's time at the broker until its answers were acknowledged.",

@@ -7,7 +7,7 @@ from collections import Counter
 
 from schemas.codec import DecodeError, decode_payload
 from schemas.decisions import DecisionInput, DecisionMade, Placed, StopOrdered, Waits
-from schemas.executions import JobCheckpointed, JobStarted
+from schemas.executions import JobCheckpointed, JobCompleted, JobFailed, JobStarted, JobStopped
 from schemas.records import Record
 from schemas.status import JobState
 from services.allocator.core.decide import Decided
@@ -20,6 +20,10 @@ from services.runtime.tracing import LINKS_MAX, Attributes, Spans
 
 DECISIONS_REMEMBERED_MAX = 4_096
 """When they were made, until their placements are reported as carried out."""
+JOBS_REMEMBERED_MAX = 20_000
+"""Running jobs whose forecast is compared with what they take."""
+REPORTS = ("job.started.v1", "job.checkpointed.v1", "job.completed.v1", "job.failed.v1", "job.stopped.v1")
+Report = JobStarted | JobCheckpointed | JobCompleted | JobFailed | JobStopped
 QUEUE_PERIOD_S = 1.0
 """Counting the queue walks over it: often enough for a gauge, rare enough for 10,000 jobs."""
 
@@ -31,6 +35,7 @@ class DecisionObserver:
         self._spans = spans
         self._metrics = metrics
         self._decided_ns: dict[int, int] = {}
+        self._forecasts: dict[str, tuple[float, float]] = {}
         self._grid = GridMetrics(metrics.registry)
         self._counted_at_s = 0.0
         self._reasons: set[tuple[str, str]] = set()
@@ -93,42 +98,65 @@ class DecisionObserver:
         links = [job.traceparent] if job.traceparent else []
         self._spans.begin("queue wait", traceparent, attributes, links=links, start_ns=start_ns).end()
 
-    def _reported(self, item: DecisionInput, record: Record) -> None:
-        """What executors did, in the job's trace, from their own reports: the placement carried out, a checkpoint saved."""
-        if item.type not in ("job.started.v1", "job.checkpointed.v1"):
+    def _reported(self, state: State, item: DecisionInput, record: Record) -> None:
+        """What executors did, in the job's trace and the counters, from their own reports."""
+        if item.type not in REPORTS:
             return
         try:
             event = decode_payload(item.type, record.value or b"")
         except DecodeError:
             return
+        assert isinstance(event, JobStarted | JobCheckpointed | JobCompleted | JobFailed | JobStopped), (
+            "REPORTS says so"
+        )
+        self._count_report(state, event)
         traceparent = record.header("traceparent") or ""
         if not traceparent:
             return
-        if isinstance(event, JobStarted):
-            attributes: Attributes = {
-                "gpugrid.job.id": event.job_id,
-                "gpugrid.node": event.node,
-                "gpugrid.attempt": event.attempt,
-                "gpugrid.decision.sequence": event.sequence,
-            }
-            ended_ns = event.wall_ms * 1_000_000
-            begun_ns = self._decided_ns.get(event.sequence, ended_ns)
-            self._spans.begin("apply", traceparent, attributes, start_ns=begun_ns).end(end_ns=ended_ns)
-        elif isinstance(event, JobCheckpointed):
-            attributes = {
-                "gpugrid.job.id": event.job_id,
-                "gpugrid.node": event.node,
-                "gpugrid.attempt": event.attempt,
-                "gpugrid.checkpoint.fraction": event.fraction,
-            }
-            self._spans.begin("checkpoint", traceparent, attributes, start_ns=record.timestamp_ms * 1_000_000).end()
+        attributes: dict[str, str | int | float | bool] = {
+            "gpugrid.job.id": event.job_id,
+            "gpugrid.node": event.node,
+            "gpugrid.attempt": event.attempt,
+        }
+        at_ns = record.timestamp_ms * 1_000_000
+        match event:
+            case JobStarted():
+                ended_ns = event.wall_ms * 1_000_000
+                attributes["gpugrid.decision.sequence"] = event.sequence
+                begun_ns = self._decided_ns.get(event.sequence, ended_ns)
+                self._spans.begin("apply", traceparent, attributes, start_ns=begun_ns).end(end_ns=ended_ns)
+            case JobCheckpointed():
+                attributes["gpugrid.checkpoint.fraction"] = event.fraction
+                self._spans.begin("checkpoint", traceparent, attributes, start_ns=at_ns).end()
+            case JobCompleted() | JobFailed() | JobStopped():
+                attributes["gpugrid.run_s"] = event.run_s
+                error = f"{event.cause.value} {event.detail}".strip() if isinstance(event, JobFailed) else None
+                self._spans.begin("end", traceparent, attributes, start_ns=at_ns).end(error)
+
+    def _count_report(self, state: State, event: Report) -> None:
+        job = state.jobs.get(event.job_id)
+        match event:
+            case JobStarted() if job is not None and job.placed_p90_s > 0:
+                self._forecasts[event.job_id] = (job.placed_p50_s, job.placed_p90_s)
+                while len(self._forecasts) > JOBS_REMEMBERED_MAX:
+                    del self._forecasts[next(iter(self._forecasts))]
+            case JobCompleted():
+                self._metrics.ended.labels("completed").inc()
+                p50_s, p90_s = self._forecasts.pop(event.job_id, (0.0, 0.0))
+                if p90_s > 0:
+                    within = "p50" if event.run_s <= p50_s else "p90" if event.run_s <= p90_s else "beyond"
+                    self._metrics.forecast_durations.labels(within).inc()
+            case JobFailed() | JobStopped():
+                self._forecasts.pop(event.job_id, None)
+                outcome = "failed" if isinstance(event, JobFailed) else f"stopped_{event.cause.value}"
+                self._metrics.ended.labels(outcome).inc()
 
     def _measure(self, owner: ClusterOwner, batch: Batch, traceparent: str) -> None:
         metrics = self._metrics
         metrics.decision_s.labels("fast").observe(owner.decide_s, exemplar(traceparent))
         for item, record in zip(batch.inputs, batch.records, strict=False):  # full mode's answer comes without a record
             metrics.events.labels(record.topic).inc()
-            self._reported(item, record)
+            self._reported(owner.state, item, record)
             if item.type == "job.started.v1":
                 _observe_start(owner.state, record.key, metrics)
         now_s = time.monotonic()
@@ -140,7 +168,9 @@ class DecisionObserver:
     def _measure_placed(self, state: State, record: DecisionMade) -> None:
         for effect in record.effects:
             job = state.jobs.get(effect.job_id) if isinstance(effect, Placed) else None
-            if job is not None and job.attempt == 1:
+            if job is not None and job.attempt > 1:
+                self._metrics.restarts.labels(size_class(job.gpus)).inc()
+            elif job is not None:
                 waited_s = max(0, record.now_ms - job.submitted_ms) / 1000
                 label = self._metrics.submit_to_placed_s.labels(size_class(job.gpus))
                 label.observe(waited_s, exemplar(job.traceparent))

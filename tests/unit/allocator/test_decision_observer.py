@@ -8,9 +8,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from schemas.executions import JobCheckpointed
+from schemas.executions import JobCheckpointed, JobCompleted
 from schemas.messages import message
-from schemas.records import Record
+from schemas.records import Message, Record
 from services.allocator.shell.intake_batch import Batch
 from services.allocator.shell.observe import DecisionObserver
 from services.runtime.metrics import Metrics
@@ -51,6 +51,11 @@ def watched(tmp_path: Path) -> Watched:
     return watched
 
 
+def report(watched: Watched, kind: str, sent: Message) -> None:
+    record = Record("executions", 0, 0, sent.key, sent.value, sent.headers, time.time_ns() // 1_000_000)
+    watched.observe._reported(watched.driver.state, SimpleNamespace(type=kind), record)
+
+
 def headers(item) -> tuple[tuple[str, bytes], ...]:
     return (("traceparent", item.traceparent.encode()),)
 
@@ -81,20 +86,33 @@ def test_one_trace_tells_decision_wait_apply_and_checkpoint(watched: Watched) ->
     trace = watched.driver.job("big").traceparent
     begun = build.started("big", part.node, build.START_MS)
     sent = message(begun, key="big", id="1", source="/t", time_ms=0, traceparent=trace)
-    watched.observe._reported(
-        SimpleNamespace(type="job.started.v1"), Record("executions", 0, 0, sent.key, sent.value, sent.headers, 0)
-    )
+    report(watched, "job.started.v1", sent)
     saved = JobCheckpointed(
         job_id="big", attempt=1, node=part.node, cluster="c0", time_ms=build.START_MS, fraction=0.25
     )
     sent = message(saved, key="big", id="2", source="/t", time_ms=0, traceparent=trace)
-    watched.observe._reported(
-        SimpleNamespace(type="job.checkpointed.v1"),
-        Record("executions", 0, 1, sent.key, sent.value, sent.headers, time.time_ns() // 1_000_000),
-    )
+    report(watched, "job.checkpointed.v1", sent)
+    lost = build.failed("big", part.node, build.START_MS + 700_000, run_s=700.0, detail="out of memory")
+    sent = message(lost, key="big", id="3", source="/t", time_ms=0, traceparent=trace)
+    report(watched, "job.failed.v1", sent)
     found = spans(watched, "big")
     assert found["apply"].attributes["gpugrid.node"] == part.node
     assert found["checkpoint"].attributes["gpugrid.checkpoint.fraction"] == 0.25
+    assert found["end"].attributes["gpugrid.run_s"] == 700.0
+    assert found["end"].error == "exit_code out of memory"
+    assert watched.value("gpugrid_job_parts_ended_total", outcome="failed") == 1
+
+
+@pytest.mark.parametrize(("run_s", "within"), [(500.0, "p50"), (700.0, "p90"), (2000.0, "beyond")])
+def test_how_forecasts_held_is_counted(watched: Watched, run_s: float, within: str) -> None:
+    watched.give(build.accepted("big", 8), build.forecast("big", {8: 600.0}))
+    node = watched.driver.job("big").parts[0].node
+    for kind, event in (
+        ("job.started.v1", build.started("big", node, build.START_MS)),
+        ("job.completed.v1", JobCompleted(job_id="big", attempt=1, node=node, cluster="c0", time_ms=1, run_s=run_s)),
+    ):
+        report(watched, kind, message(event, key="big", id=kind, source="/t", time_ms=0))
+    assert watched.value("gpugrid_forecast_durations_total", within=within) == 1
 
 
 def test_the_grid_is_told_in_gauges(watched: Watched) -> None:
