@@ -1,4 +1,7 @@
-"""`python -m bench.allocator`: run everything, print the tables, write bench/results/allocator.json."""
+"""`python -m bench.allocator`: measure, print the tables, write bench/results/allocator.json and the report beside it.
+
+Sections not asked for keep what an earlier run measured, so a long run may be cut into parts.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ import os
 import platform
 import sys
 import tempfile
+from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -15,57 +19,116 @@ from typing import Any
 from services.allocator.shell.warmup import use_kernel_cache
 
 RESULTS = Path(__file__).parents[1] / "results" / "allocator.json"
-RESULTS_FULL = RESULTS.with_name("allocator_full.json")
+SECTIONS = ("published", "speed", "incremental", "cold", "full", "draws", "loop")
 
 
 def main() -> int:
     """Parse options, measure, report."""
     parser = argparse.ArgumentParser(prog="python -m bench.allocator", description=__doc__)
-    parser.add_argument("--draws", type=int, default=20, help="draws per family (default 20)")
-    parser.add_argument("--held-out", action="store_true", help="use the held-out seeds, never looked at while tuning")
-    parser.add_argument("--no-cold-start", action="store_true", help="skip compiling from nothing (about a minute)")
-    parser.add_argument("--full-seconds", type=float, default=10.0, help="full mode's limit per problem; 0 skips it")
-    parser.add_argument("--full-draws", type=int, default=0, help="draws per family for full mode too (default 0)")
-    parser.add_argument("--only-full", action="store_true", help="measure full mode alone")
-    parser.add_argument("--out", type=Path, help=f"default {RESULTS.name}, or {RESULTS_FULL.name} with --only-full")
+    parser.add_argument(
+        "--only",
+        default=",".join(SECTIONS),
+        help=f"sections to measure, of {', '.join(SECTIONS)}; 'none' writes the report anew",
+    )
+    parser.add_argument("--seconds", type=float, default=10.0, help="full mode's limit per problem (default 10)")
+    parser.add_argument(
+        "--seeds",
+        default="0:2,1000:1006",
+        help="draws per family: from:to, …; from 1000 on they are held out (default 0:2,1000:1006)",
+    )
+    parser.add_argument("--again", action="store_true", help="measure draws that are already in the results, too")
+    parser.add_argument(
+        "--days", default="2,3,4", help="seeds of the days on which full mode runs in the loop (default 2,3,4)"
+    )
+    parser.add_argument(
+        "--out", type=Path, default=RESULTS, help=f"default {RESULTS.name}; the report lies beside it as .md and .svg"
+    )
     options = parser.parse_args()
     use_kernel_cache()
-    report: dict[str, Any] = {"machine": machine(), "versions": versions(), "load_at_start": os.getloadavg()[0]}
-    if not options.only_full:
-        measure_fast(report, options)
-    if options.full_seconds > 0:
-        measure_full(report, options)
-    out = options.out or (RESULTS_FULL if options.only_full else RESULTS)
-    out.parent.mkdir(parents=True, exist_ok=True)
-    out.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
-    print(f"\nwritten: {out}")
+    results: dict[str, Any] = json.loads(options.out.read_text(encoding="utf-8")) if options.out.exists() else {}
+    results |= {"machine": machine(), "versions": versions()}
+
+    def keep(section: str, rows: Any) -> None:
+        results[section] = rows
+        options.out.parent.mkdir(parents=True, exist_ok=True)
+        options.out.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+
+    for section in SECTIONS:
+        if section in options.only.split(","):
+            results.setdefault("measured", {})[section] = {"load": round(os.getloadavg()[0], 2)}
+            MEASURE[section](options, results, keep)
+    from bench.allocator.report import write_report
+
+    keep("machine", machine())
+    for file in write_report(results, options.out.with_suffix(".md")):
+        print(f"written: {file}")
     return 0
 
 
-def measure_fast(report: dict[str, Any], options: argparse.Namespace) -> None:
-    """Fast mode: values, decision times, draws, cold start."""
-    from bench.allocator.quality import draw_rows, published_rows
-    from bench.allocator.speed import cold_start_s, incremental_row, speed_rows
-
-    report["published"] = show("published files", published_rows())
-    report["speed"] = show("decision times", speed_rows())
-    report["incremental"] = show("one event in a large pool", [incremental_row()])[0]
-    report["draws"] = show("own draws, short budget ÷ long search", draw_rows(options.draws, options.held_out))
-    if not options.no_cold_start:
-        with tempfile.TemporaryDirectory() as folder:
-            cold, warm = cold_start_s(Path(folder), "a"), cold_start_s(Path(folder), "a")
-        report["cold_start_s"] = {"nothing_cached": cold, "kernels_cached": warm}
-        print(f"\ncold start: {cold:.1f} s with nothing cached, {warm:.1f} s with cached kernels")
+Keep = Callable[[str, Any], None]
 
 
-def measure_full(report: dict[str, Any], options: argparse.Namespace) -> None:
-    """Full mode within its limit."""
-    from bench.allocator.full import full_draw_rows, full_rows
+def _published(options: argparse.Namespace, results: dict[str, Any], keep: Keep) -> None:
+    from bench.allocator.quality import published_rows
 
-    report["full"] = show("full mode, published files", full_rows(options.full_seconds))
-    if options.full_draws:
-        rows = full_draw_rows(options.full_draws, options.full_seconds, options.held_out)
-        report["full_draws"] = show("full mode, own draws", rows)
+    keep("published", show("published files", published_rows()))
+
+
+def _speed(options: argparse.Namespace, results: dict[str, Any], keep: Keep) -> None:
+    from bench.allocator.speed import speed_rows, steps_rows
+
+    rows = speed_rows(options.seconds)
+    keep("speed", show("decision times", rows))
+    keep("steps", show("96 steps against 24", steps_rows(rows)))
+
+
+def _incremental(options: argparse.Namespace, results: dict[str, Any], keep: Keep) -> None:
+    from bench.allocator.speed import incremental_rows
+
+    keep("incremental", show("single events in a large pool", incremental_rows()))
+
+
+def _cold(options: argparse.Namespace, results: dict[str, Any], keep: Keep) -> None:
+    from bench.allocator.speed import cold_start_s
+
+    with tempfile.TemporaryDirectory() as folder:
+        cold, warm = cold_start_s(Path(folder), "a"), cold_start_s(Path(folder), "a")
+    keep("cold_start_s", {"nothing_cached": cold, "kernels_cached": warm})
+    print(f"\ncold start: {cold:.1f} s with nothing cached, {warm:.1f} s with cached kernels")
+
+
+def _full(options: argparse.Namespace, results: dict[str, Any], keep: Keep) -> None:
+    from bench.allocator.full import full_rows
+
+    keep("full", show("full mode, published files", full_rows(options.seconds)))
+
+
+def _draws(options: argparse.Namespace, results: dict[str, Any], keep: Keep) -> None:
+    from bench.allocator.draws import MEASURED, measure_draws, spreads
+
+    spans = [part.split(":") for part in options.seeds.split(",")]
+    seeds = [seed for low, high in spans for seed in range(int(low), int(high))]
+    known = [] if options.again else results.get("draws", [])
+    rows = measure_draws(seeds, options.seconds, known, lambda so_far: keep("draws", so_far))
+    keep("draws", rows)
+    for held_out, words in ((False, "for tuning"), (True, "held out")):
+        for measure in MEASURED:
+            found = spreads(rows, measure, held_out)
+            if found:
+                show(f"{measure}, {words}", found)
+
+
+def _loop(options: argparse.Namespace, results: dict[str, Any], keep: Keep) -> None:
+    from bench.allocator.in_the_loop import loop_rows
+
+    seeds = [int(seed) for seed in options.days.split(",")]
+    rows = loop_rows(seeds, lambda so_far: keep("in_the_loop", so_far))
+    show("full mode inside the running allocator", rows)
+
+
+MEASURE: dict[str, Callable[[argparse.Namespace, dict[str, Any], Keep], None]] = {
+    "published": _published, "speed": _speed, "incremental": _incremental, "cold": _cold, "full": _full, "draws": _draws, "loop": _loop,
+}  # fmt: skip
 
 
 def machine() -> dict[str, Any]:

@@ -1,14 +1,11 @@
-"""Value and bound of full mode: on the published files, and on own draws against the bound it proves itself.
-
-Everything here depends on the machine's speed, so rows say the limit and the wall time really used.
-"""
+"""Value and bound of full mode on the published files. It depends on the machine's speed: rows say the limit, and the wall
+and processor time really used."""
 
 from __future__ import annotations
 
 import time
 from typing import Any
 
-from bench.allocator.families import FAMILIES, HELD_OUT_FROM, draw
 from bench.allocator.quality import SCENARIOS
 from services.allocator.core.heuristic import default_iterations, plan_fast
 from services.allocator.core.problem import Problem
@@ -33,24 +30,18 @@ def full_rows(seconds: float) -> list[dict[str, Any]]:
     return rows
 
 
-def full_draw_rows(draws: int, seconds: float, held_out: bool) -> list[dict[str, Any]]:
-    """One row per draw of every family."""
-    first_seed = HELD_OUT_FROM if held_out else 0
-    seeds = range(first_seed, first_seed + draws)
-    return [_row(f"{family}/{seed}", problem_of(draw(family, seed)), seconds) for family in FAMILIES for seed in seeds]
-
-
 def _row(name: str, problem: Problem, seconds: float) -> dict[str, Any]:
     fast = plan_fast(problem, default_iterations(problem))
-    begin = time.perf_counter()
+    begin, begin_cpu = time.perf_counter(), time.process_time()
     full = plan_full(problem, Limit(seconds))
-    wall_s = time.perf_counter() - begin
+    wall_s, cpu_s = time.perf_counter() - begin, time.process_time() - begin_cpu
     value = value_of(problem, full.plan)
     bound = None if full.bound is None else full.bound / problem.value_one
     return {
         "name": name,
         "limit_s": seconds,
         "wall_s": wall_s,
+        "cpu_s": cpu_s,
         "value": value,
         "bound": bound,
         "value_of_bound": value / bound if bound else None,

@@ -1,17 +1,10 @@
-"""Value of fast mode on the published files and on many draws per family.
-
-The published files carry the best known value of an exact solver. For our own draws the yardstick is the best value a
-much longer search of our own found (`deep`), so the ratio says how much the short budget gives away, not the gap to
-the optimum.
-"""
+"""Value of fast mode on the published files, which carry the best known value of an exact solver and its bound."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from statistics import mean, quantiles
 from typing import Any
 
-from bench.allocator.families import FAMILIES, HELD_OUT_FROM, draw
 from services.allocator.core.baselines import plan_fifo
 from services.allocator.core.heuristic import default_iterations, plan_fast
 from services.allocator.core.problem import Problem
@@ -20,8 +13,6 @@ from services.allocator.core.value import completed, used_cells, utilization, va
 from services.allocator.core.verify import verify_plan
 
 SCENARIOS = Path(__file__).parents[2] / "tests" / "data" / "scenarios"
-DEEP_FACTOR = 20  # the deep search gets this many times the default budget, from each of DEEP_SEEDS
-DEEP_SEEDS = (11, 12, 13)
 
 
 def published_rows() -> list[dict[str, Any]]:
@@ -32,6 +23,7 @@ def published_rows() -> list[dict[str, Any]]:
         problem = problem_of(scenario)
         first, plan = plan_fast(problem, 0), plan_fast(problem, default_iterations(problem))
         best, fifo = scenario.reference["best_known"], scenario.reference["fifo"]
+        plan_of_fifo = plan_fifo(problem)
         rows.append(
             {
                 "name": scenario.name,
@@ -43,6 +35,7 @@ def published_rows() -> list[dict[str, Any]]:
                 "utilization": utilization(problem, plan),
                 "useful_utilization": useful_utilization(problem, plan),
                 "utilization_fifo": fifo["utilization"],
+                "useful_utilization_fifo": useful_utilization(problem, plan_of_fifo),
                 "completed": completed(problem, plan),
                 "completed_fifo": int(fifo["completed"]),
                 "completed_best_known": int(best["completed"]),
@@ -64,34 +57,3 @@ def useful_utilization(problem: Problem, plan: Any) -> float:
             inside = min(int(problem.option_steps[row]), problem.steps - start) * int(problem.option_gpus[row])
             wasted += inside * (1 - best / work)
     return (used_cells(problem, plan) - wasted) / max(1, problem.gpus * problem.steps)
-
-
-def draw_rows(draws: int, held_out: bool) -> list[dict[str, Any]]:
-    """One row per family: the distribution over `draws` draws."""
-    rows = []
-    first_seed = HELD_OUT_FROM if held_out else 0
-    for name in FAMILIES:
-        ratios, gains = [], []
-        for seed in range(first_seed, first_seed + draws):
-            problem = problem_of(draw(name, seed))
-            budget = default_iterations(problem)
-            value = value_of(problem, plan_fast(problem, budget))
-            deep = max(value_of(problem, plan_fast(problem, budget * DEEP_FACTOR, s)) for s in DEEP_SEEDS)
-            ratios.append(value / max(value, deep))
-            gains.append(value / value_of(problem, plan_fifo(problem)) - 1)
-        spread = quantiles(ratios, n=20)
-        rows.append(
-            {
-                "family": name,
-                "draws": draws,
-                "first_seed": first_seed,
-                "ratio_min": min(ratios),
-                "ratio_p5": spread[0],
-                "ratio_median": spread[9],
-                "ratio_p95": spread[18],
-                "ratio_mean": mean(ratios),
-                "gain_over_fifo_mean": mean(gains),
-                "gain_over_fifo_min": min(gains),
-            }
-        )
-    return rows

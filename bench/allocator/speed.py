@@ -1,7 +1,7 @@
-"""Decision times: arrays in memory → finished grid, in a warm process, beside a pure-Python reading in the same run.
+"""Decision times: arrays in memory → finished grid, in a warm process, beside a pure-Python reading and a plain solver in the same run.
 
-Every time is a median of wall times, with the CPU time of the thread beside it: on a machine that others use, the
-CPU time is the honest one, and the ratio to the pure-Python reading the portable one.
+Every time is a median of wall times, with the processor time of the thread beside it: on a machine that others use, the
+processor time is the honest one, and the ratios are the portable ones.
 """
 
 from __future__ import annotations
@@ -20,20 +20,27 @@ import numpy as np
 
 from bench.allocator.families import draw
 from bench.allocator.large import large_problem
+from services.allocator.core.columns import JobColumn
 from services.allocator.core.heuristic import (
     FINISH_SHARE,
     default_iterations,
     facts_of,
+    kept_rows,
     plan_fast,
     plan_repaired,
     solve,
 )
 from services.allocator.core.kernels.repair import repair
-from services.allocator.core.problem import Problem
+from services.allocator.core.model_cards import blocks_of, cards_model, plan_of
+from services.allocator.core.plan import Plan
+from services.allocator.core.problem import GpuState, Problem
+from services.allocator.core.reasons import Reason
 from services.allocator.core.scenario import problem_of
 from services.allocator.core.verify import verify_plan
+from services.allocator.shell import cp_sat
 from tests.oracle.naive_planner import naive_plan
 
+SOLVER_GPUS_MAX = 16  # in larger pools the plain exact model finds next to nothing
 NAIVE_GPUS_MAX = 64  # the pure-Python reading of larger pools takes minutes
 COLD_START = """
 import time
@@ -77,8 +84,8 @@ SMALL = (
 )
 
 
-def speed_rows() -> list[dict[str, Any]]:
-    """One row per board: first legal grid, default budget, verification, ratio to pure Python."""
+def speed_rows(solver_s: float) -> list[dict[str, Any]]:
+    """One row per board: first legal grid, default budget, verification, ratio to pure Python and to a solver of `solver_s`."""
     rows = []
     for label, problem, repeat in boards():
         facts, budget = facts_of(problem), default_iterations(problem)
@@ -87,6 +94,8 @@ def speed_rows() -> list[dict[str, Any]]:
         plan = plan_fast(problem, budget)
         row = {
             "board": label,
+            "gpus": problem.gpus,
+            "steps": problem.steps,
             "iterations": budget,
             "first_grid_ms": first[0],
             "first_grid_cpu_ms": first[1],
@@ -98,27 +107,76 @@ def speed_rows() -> list[dict[str, Any]]:
         if problem.gpus <= NAIVE_GPUS_MAX:
             naive = timed(lambda: naive_plan(problem), 3)  # noqa: B023
             row |= {"pure_python_first_grid_cpu_ms": naive[1], "times_faster_than_pure_python": naive[1] / first[1]}
+        if problem.gpus <= SOLVER_GPUS_MAX and solver_s > 0:
+            reached = solver_value(problem, solver_s)
+            row |= {
+                "solver_s": solver_s,
+                "solver_value_of_ours": reached / plan.value,
+                "times_faster_than_solver": solver_s * 1000 / full[0],
+            }
         rows.append(row)
     return rows
 
 
-def incremental_row() -> dict[str, Any]:
-    """One added job in the largest pool, against planning everything again."""
+def solver_value(problem: Problem, seconds: float) -> int:
+    """What CP-SAT makes of the exact model alone, from nothing, on two cores: the value of its best plan."""
+    floors = np.zeros((problem.apps, problem.steps), np.int64)
+    cards = cards_model(problem, floors, blocks_of(problem), np.ones((problem.apps, problem.gpus), np.bool_))
+    outcome = cp_sat.solve(cards.model, cp_sat.Limit(seconds), 2)
+    return plan_of(problem, cards, outcome.values).value if outcome.values is not None else 0
+
+
+def steps_rows(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """96 steps against 24, from the rows of `speed_rows`: first grids, and decisions with their (smaller) budgets."""
+    found = []
+    for short in rows:
+        long = next((row for row in rows if row["board"] == short["board"].replace("24 steps", "96 steps")), None)
+        if long is not None and long is not short:
+            found.append(
+                {
+                    "board": short["board"].replace(", 24 steps", ""),
+                    "first_grid_ratio": long["first_grid_cpu_ms"] / short["first_grid_cpu_ms"],
+                    "decision_ratio": long["decision_cpu_ms"] / short["decision_cpu_ms"],
+                }
+            )
+    return found
+
+
+def incremental_rows() -> list[dict[str, Any]]:
+    """Single events in the largest pool, against planning everything again: a job comes, a job ends, a node is lost."""
     problem = large_problem(10240, 10001, 24, 1)
-    plan = plan_fast(problem, 0)
-    before = replace(plan, start=plan.start[:-1], first_gpu=plan.first_gpu[:-1], option=plan.option[:-1])
-    kept = np.ascontiguousarray(
-        np.stack((before.start, before.first_gpu, before.option, np.zeros_like(before.start)), axis=1)
-    )
-    facts = facts_of(problem)
-    added = timed(lambda: repair(facts, kept, before.segments, len(kept), FINISH_SHARE), 11)
-    again = timed(lambda: solve(facts, 0, 0, FINISH_SHARE), 3)
+    again = timed(lambda: solve(facts_of(problem), 0, 0, FINISH_SHARE), 3)
+    plan, rows = plan_fast(problem, 0), []
+    for event, (changed, earlier, retry) in _events(problem, plan).items():
+        facts, kept = facts_of(changed), kept_rows(earlier.start, earlier.first_gpu, earlier.option)
+        took = timed(lambda: repair(facts, kept, earlier.segments, len(kept), retry, FINISH_SHARE), 11)  # noqa: B023
+        repaired = plan_repaired(changed, earlier, retry=retry)
+        rows.append(
+            {
+                "event": event,
+                "repair_ms": took[0],
+                "repair_cpu_ms": took[1],
+                "plan_again_cpu_ms": again[1],
+                "value_of_planned_again": repaired.value / plan_fast(changed, 0).value,
+                "violations": len(verify_plan(changed, repaired)),
+            }
+        )
+    return rows
+
+
+def _events(problem: Problem, plan: Plan) -> dict[str, tuple[Problem, Plan, bool]]:
+    """Event → (problem after it, plan before it, whether jobs without a place are tried again)."""
+    known = replace(plan, start=plan.start[:-1], first_gpu=plan.first_gpu[:-1], option=plan.option[:-1])
+    first = int(np.flatnonzero(plan.start == 0)[0])
+    ended = replace(plan, start=np.where(np.arange(len(plan.start)) == first, -1, plan.start))
+    refused = problem.job_table.copy()
+    refused[first, JobColumn.REFUSAL] = Reason.NO_CAPACITY.value
+    lost = problem.gpu_state.copy()
+    lost[800:808] = GpuState.UNUSABLE
     return {
-        "board": "10240 GPUs, 10000 queued, 24 steps, one job added",
-        "repair_ms": added[0],
-        "repair_cpu_ms": added[1],
-        "plan_again_ms": again[0],
-        "violations": len(verify_plan(problem, plan_repaired(problem, before))),
+        "one job added": (problem, known, False),
+        "one job ended": (replace(problem, job_table=refused), ended, True),
+        "one node lost": (replace(problem, gpu_state=lost), plan, False),
     }
 
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from services.console import cli_forecast, cli_grid, cli_jobs, cli_log, cli_stack, plan_command
+from services.console import cli_forecast, cli_grid, cli_jobs, cli_log, cli_page, cli_reports, cli_stack, plan_command
 from services.console.errors import ConsoleError
 from services.console.session import Session
 
@@ -49,15 +49,20 @@ def build_app() -> typer.Typer:
     add("grid", cli_grid.grid, GRID)
     add("nodes", cli_grid.nodes, GRID)
     add("plan", plan_command.plan, GRID)
+    add("diagnose", cli_reports.diagnose, GRID)
     add("drain", cli_grid.drain, GRID)
     add("undrain", cli_grid.undrain, GRID)
     app.add_typer(cli_forecast.build_forecast(), name="forecast", rich_help_panel=FORECAST)
     add("trace", cli_log.trace, LOG)
+    add("latency", cli_reports.latency, LOG)
+    add("report", cli_reports.report, LOG)
     add("decisions", cli_log.decisions, LOG)
     add("replay-decision", cli_log.replay_decision, LOG)
     add("dead-letters", cli_log.dead_letters, LOG)
     add("topics", cli_log.topics, LOG)
     add("up", cli_stack.up, STACK)
+    add("page", cli_page.page, STACK)
+    add("top", cli_page.top, STACK)
     add("status", cli_stack.status, STACK)
     add("doctor", cli_stack.doctor, STACK)
     add("down", cli_stack.down, STACK)

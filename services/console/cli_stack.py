@@ -146,6 +146,10 @@ def up(
     source: Annotated[Source, typer.Option(help="Where GPU readings come from.")] = Source.SIMULATED,
     port: Annotated[int, typer.Option(min=0, max=65_535, help="Kafka's port; 0: a free one.")] = 0,
     http_port: Annotated[int, typer.Option(min=0, max=65_535, help="Port of the HTTP intake; 0: a free one.")] = 0,
+    page_port: Annotated[
+        int | None,
+        typer.Option(min=0, max=65_535, help="Port of the page; 0: a free one.", show_default="8470, or a free one"),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Start Kafka and all services on the wall clock and leave them running; topics survive `down`.
@@ -165,6 +169,7 @@ def up(
         source=source.value,
         kafka_port=port,
         http_port=http_port,
+        page_port=page_port,
     )
     stack = local_stack.bring_up(session, wanted)
     row = stack_view.stack_row(stack)
@@ -173,6 +178,8 @@ def up(
         return
     http = next((process["ports"]["http"] for process in row["processes"] if "http" in process["ports"]), None)
     session.print(f"{stack.name} is ready: Kafka at {stack.bootstrap}, HTTP at http://127.0.0.1:{http}/v1/jobs.")
+    pages = [process["ports"]["page"] for process in row["processes"] if "page" in process["ports"]]
+    session.print(f"The page: http://127.0.0.1:{pages[0]}/ (to submit and drain there: `gpugrid page --token`).")
     session.print("Next: gpugrid submit --gpus 2,4 --simulate 10m; gpugrid jobs; gpugrid grid; gpugrid down")
 
 

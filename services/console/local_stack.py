@@ -17,10 +17,15 @@ from deploy.local.broker import BrokerFailedError, EmbeddedBroker
 from deploy.local.broker_commands import resolve_with_progress
 from deploy.local.broker_process import broker_process
 from deploy.local.cache import CacheUnusableError
-from deploy.local.service_processes import Surroundings, service_processes
+from deploy.local.ports import free_port, is_free
+from deploy.local.service_processes import ONE_THREAD, READY_WAIT_S, STAGE, Surroundings, service_processes
+from deploy.local.specification import ProcessSpec, RestartPolicy, http_ready
 from deploy.local.supervisor import StackFailedError, Supervisor
 from schemas.catalog import Catalog, Cluster, Pool, read_catalog
+from services.console.cli_page import PORT_DEFAULT
 from services.console.errors import ConsoleError, UsageError
+from services.console.page.access import FILE_NAME
+from services.console.page.serve import FILE_VARIABLE
 from services.console.session import Session
 from services.console.stack import Stack, read_stack, run_root
 from services.replay.core.catalog import GPU_MEMORY_MIB, GPU_MODEL, toml_of
@@ -30,6 +35,9 @@ CLUSTER, POOL = "c0", "h100"
 NODES_DEFAULT = 8
 CATALOG_FILE = "catalog.toml"
 ORDER_FILE = "up.json"
+PAGE_STOP_GRACE_S = 4.0
+PAGE_RESTARTS_MAX = 1_000
+"""In a minute, with pauses of up to five seconds: never reached."""
 KERNELS_WAIT_S = 600.0
 """A first start compiles the planner's kernels: a minute alone, several on a busy machine."""
 _FAILURES = (
@@ -51,6 +59,7 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
     source: str = "simulated"
     kafka_port: int = 0
     http_port: int = 0
+    page_port: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +73,7 @@ class Wanted:
     source: str
     kafka_port: int
     http_port: int
+    page_port: int | None = None
 
 
 def bring_up(session: Session, wanted: Wanted) -> Stack:
@@ -108,9 +118,40 @@ def serve(name: str, run_dir: Path) -> None:
             source="nvml" if order.source == "nvml" else "simulated",
             http_port=order.http_port,
         )
-        background.serve(Supervisor(name, run_dir, [kafka, *service_processes(around)]))
+        page = page_process(name, around, order.page_port)
+        background.serve(Supervisor(name, run_dir, [kafka, *service_processes(around), page]))
     except _FAILURES as error:
         raise ConsoleError(str(error)) from None
+
+
+def page_process(name: str, around: Surroundings, port: int) -> ProcessSpec:
+    """The page beside the services. It only looks: however often it dies, the stack goes on."""
+    return ProcessSpec(
+        name="page",
+        argv=(sys.executable, "-m", "services.console", "page", "--service", "--port", str(port)),
+        env={
+            **ONE_THREAD,
+            "GPUGRID_BOOTSTRAP": around.bootstrap,
+            "GPUGRID_STACK": name,
+            "GPUGRID_RUN_ROOT": str(around.run_dir.parent),
+            "GPUGRID_CATALOG": str(around.catalog),
+            "GPUGRID_CLOCK": around.clock,
+            FILE_VARIABLE: str(around.run_dir / FILE_NAME),
+        },
+        ready=http_ready(port, "/readyz"),
+        stage=STAGE,
+        ready_wait_s=READY_WAIT_S,
+        stop_grace_s=PAGE_STOP_GRACE_S,
+        restart=RestartPolicy(restarts_max=PAGE_RESTARTS_MAX, first_tries_max=PAGE_RESTARTS_MAX),
+        ports={"page": port},
+    )
+
+
+def _page_port(wanted: int | None) -> int:
+    """As asked for (0: a free one); left out, the usual one if nobody has it."""
+    if wanted is None:
+        return PORT_DEFAULT if is_free(PORT_DEFAULT) else free_port()
+    return wanted or free_port()
 
 
 def _prepare(run_dir: Path, wanted: Wanted) -> None:
@@ -136,6 +177,7 @@ def _prepare(run_dir: Path, wanted: Wanted) -> None:
         source=wanted.source,
         kafka_port=wanted.kafka_port,
         http_port=wanted.http_port,
+        page_port=_page_port(wanted.page_port),
     )
     (run_dir / ORDER_FILE).write_bytes(msgspec.json.encode(order))
 

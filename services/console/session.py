@@ -122,7 +122,7 @@ class Session:
 
     def print(self, *renderables: RenderableType, end: str = "\n") -> None:
         """To people, on standard output."""
-        console = self._console()
+        console = self.console()
         for one in renderables:
             console.print(one, end=end, soft_wrap=isinstance(one, str), highlight=False, markup=False)
 
@@ -134,7 +134,8 @@ class Session:
         """To programs: one JSON document on standard output."""
         print(json.dumps(document, indent=2, ensure_ascii=False))
 
-    def _console(self) -> Console:
+    def console(self) -> Console:
+        """Standard output; wide where it is no terminal."""
         from rich.console import Console
 
         console = Console()

@@ -100,3 +100,11 @@ def _decoded(data: bytes) -> SpanLine | None:
         return _DECODER.decode(data)
     except msgspec.DecodeError:
         return None
+
+
+def recent_spans(run_dir: str | Path, since_ns: int) -> Iterator[SpanLine]:
+    """All spans of a run that ended since then, file by file. A torn last line is skipped."""
+    for data in _lines(Path(run_dir) / FOLDER):
+        line = _decoded(data)
+        if line is not None and line.end_ns >= since_ns:
+            yield line

@@ -90,6 +90,17 @@ def _idle_ms(idle: IdleSpans, node: str, gpu: int, span: Span) -> int:
     return sum(max(0, min(last, span[1]) - max(first, span[0])) for first, last in found)
 
 
+def _telemetry_idle_ms(ledger: Ledger, name: str, good_gpu_ms: int, found_gpu_ms: int) -> int:
+    """Idle GPU time within `good_gpu_ms`: telemetry's own share of what it saw, or the findings where it told no usage.
+
+    A share, because telemetry counts wall time and what it saw; applied to whole milliseconds, so that sums stay exact.
+    """
+    usage = ledger.usage.get(name)
+    if usage is None or usage.held_gpu_s <= 0:
+        return min(found_gpu_ms, good_gpu_ms)
+    return min(good_gpu_ms, round(good_gpu_ms * min(1.0, usage.idle_gpu_s / usage.held_gpu_s)))
+
+
 def _job_row(ledger: Ledger, name: str, window: Window, idle: IdleSpans) -> Row | None:
     owner = ledger.owners.get(name, UNKNOWN)
     attempts = attempts_of(ledger, name, window.until_ms)
@@ -97,6 +108,7 @@ def _job_row(ledger: Ledger, name: str, window: Window, idle: IdleSpans) -> Row 
     for attempt in attempts:
         one = _attempt_gpu_ms(attempt, window, idle)
         held, idled, lost = held + one[0], idled + one[1], lost + one[2]
+    idled = _telemetry_idle_ms(ledger, name, held - lost, idled)
     state = _state(ledger, name, attempts)
     over_ms = max((one.end_ms for one in attempts if one.end_ms is not None), default=None)
     alive = state in (WAITING, RUNNING)
@@ -174,6 +186,7 @@ def _app_row(ledger: Ledger, name: str, window: Window, idle: IdleSpans) -> Row 
         span = window.cut(hold.time_ms, end_ms)
         held += len(hold.gpus) * (span[1] - span[0])
         idled += sum(_idle_ms(idle, node, gpu, span) for node, gpu in hold.gpus)
+    idled = _telemetry_idle_ms(ledger, name, held, idled)
     if not held and gone_ms < window.since_ms:
         return None
     served: dict[str, float] = {}

@@ -26,9 +26,10 @@ from schemas.executions import (
 from schemas.jobs import ApplicationAccepted, JobAccepted, JobRevoked
 from schemas.nodes import FindingCode, NodeStateChanged
 from schemas.status import FINAL_STATES, JobState, JobStatusChanged
+from schemas.usage import JobUsage
 from services.console.acceptance import Acceptance
 
-TOPICS = ("jobs", "executions", "job-status", "node-states", "demand", "decisions")
+TOPICS = ("jobs", "executions", "job-status", "node-states", "usage", "demand", "decisions")
 PartKey = tuple[str, int, str]
 """(job, attempt, node)."""
 
@@ -101,6 +102,7 @@ class Ledger:
     reports: dict[str, dict[int, frozenset[tuple[str, int]]]] = field(default_factory=dict)
     idle: dict[str, dict[int, frozenset[int]]] = field(default_factory=dict)
     served: dict[str, dict[int, tuple[float, str]]] = field(default_factory=dict)
+    usage: dict[str, JobUsage] = field(default_factory=dict)
     acceptance: Acceptance = field(default_factory=Acceptance)
 
     def fold(self, event: Event) -> None:
@@ -136,7 +138,14 @@ class Ledger:
                 amount = event.load * event.window_s
                 self.served.setdefault(event.app_id, {})[event.time_ms] = (amount, event.unit)
             case DecisionMade():
-                self._decided(event)
+                self.fold_decision(event)
+            case JobUsage():
+                known_usage = self.usage.get(event.job_id)
+                if known_usage is None or (event.wall_ms, event.held_gpu_s) > (
+                    known_usage.wall_ms,
+                    known_usage.held_gpu_s,
+                ):
+                    self.usage[event.job_id] = event
 
     def _part(self, job_id: str, attempt: int, node: str) -> Part:
         key = (job_id, attempt, node)
@@ -163,13 +172,15 @@ class Ledger:
         if part.ended is None or ended.order < part.ended.order:
             part.ended = ended
 
-    def _decided(self, decision: DecisionMade) -> None:
+    def fold_decision(self, decision: DecisionMade) -> bool:
+        """Whether the log accepts it; if so, the holds it makes."""
         if not self.acceptance.accepts(decision):
-            return
+            return False
         for effect in decision.effects:
             if isinstance(effect, Scaled):
                 gpus = tuple(sorted((part.node, gpu) for part in effect.placed for gpu in part.gpus))
                 self.holds.setdefault(effect.app_id, []).append(Hold(decision.now_ms, gpus))
+        return True
 
     def is_application(self, name: str) -> bool:
         """Whether a name is an application's: its GPUs follow decisions, not the starts of its processes."""

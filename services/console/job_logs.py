@@ -1,0 +1,96 @@
+"""A job's output as its executor keeps it on this machine: found in the run folder, shown, followed.
+
+Owns: finding the newest attempt's file and following it over rotations until the attempt has ended. Refuses: other machines' files
+(it says which node has them). Read next: `cli_runs.py`, `docs/jobs.md`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from urllib.parse import quote
+
+from services.console.errors import ConsoleError
+
+FOLLOW_POLL_S = 0.2
+READ_BYTES = 1024 * 1024
+FOLDER_NAME_LENGTH_MAX = 200
+"""As executors name the folders of jobs with longer ids."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunLog:
+    """One attempt's output. `attempt`-`spawn` is its folder's name."""
+
+    node: str
+    attempt: int
+    spawn: int
+    path: Path
+
+    @property
+    def ended(self) -> bool:
+        return (self.path.parent / "exit.json").exists()
+
+
+def find_logs(run_dir: Path, job_id: str, *, node: str | None = None, attempt: int | None = None) -> list[RunLog]:
+    """All attempts of the job that have output here, oldest first."""
+    names = {quote(job_id, safe=""), sha256(job_id.encode()).hexdigest()}
+    found = []
+    for nodes in sorted((run_dir / "nodes").glob(node or "*")):
+        for name in sorted(names):
+            for path in (nodes / name).glob("*-*/output.log"):
+                number, _, spawn = path.parent.name.partition("-")
+                if number.isdigit() and spawn.isdigit() and attempt in (None, int(number)):
+                    found.append(RunLog(nodes.name, int(number), int(spawn), path))
+    return sorted(found, key=lambda log: (log.attempt, log.spawn, log.node))
+
+
+def newest(run_dir: Path, job_id: str, *, node: str | None, attempt: int | None) -> RunLog:
+    """The attempt to show; of a gang its first node in order of name. ConsoleError if there is none here."""
+    logs = find_logs(run_dir, job_id, node=node, attempt=attempt)
+    if not logs:
+        raise ConsoleError(
+            f"No output of {job_id} is kept in {run_dir / 'nodes'}: it has not started, its executor runs on another machine"
+            " (`gpugrid jobs` names the node), or its folder was removed after the retention."
+        )
+    last = [log for log in logs if (log.attempt, log.spawn) == (logs[-1].attempt, logs[-1].spawn)]
+    return last[0]
+
+
+def tail(path: Path, lines: int) -> tuple[bytes, int]:
+    """The last lines, and the offset behind them."""
+    size = path.stat().st_size
+    begin = size
+    content = b""
+    with path.open("rb") as file:
+        while begin > 0 and content.count(b"\n") <= lines:
+            begin = max(0, begin - READ_BYTES)
+            file.seek(begin)
+            content = file.read(size - begin)
+    kept = content.splitlines(keepends=True)[-lines:] if lines else []
+    return b"".join(kept), size
+
+
+def follow(log: RunLog, offset: int, pause: Callable[[float], None] = time.sleep) -> Iterator[bytes]:
+    """What comes after `offset`, until the attempt has ended. A file that became shorter was rotated: it is read from its start."""
+    while True:
+        ended = log.ended  # looked at before the file: what was written before the end is shown
+        try:
+            size = log.path.stat().st_size
+        except OSError:
+            return
+        offset = min(offset, size) if size >= offset else 0
+        while offset < size:
+            with log.path.open("rb") as file:
+                file.seek(offset)
+                content = file.read(READ_BYTES)
+            if not content:
+                break
+            offset += len(content)
+            yield content
+        if ended:
+            return
+        pause(FOLLOW_POLL_S)

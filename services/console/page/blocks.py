@@ -1,0 +1,183 @@
+"""Who held which GPUs when, and holds them now: the past and the present of the grid. Pure.
+
+A job's block opens with the decision that places it (or, where that is gone, with its start), and closes with the
+process's own end. An application's GPUs are one block each, from the decision that gives one to the one that takes it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from schemas.decisions import DecisionMade, Placed, Scaled, Waits
+from schemas.executions import JobStarted
+from schemas.status import FINAL_STATES, JobState, JobStatusChanged
+from services.console.metering.ledger import Ledger, PartKey
+
+PLACED_STATES = (JobState.STARTING, JobState.RUNNING, JobState.STOPPING)
+
+
+@dataclass(slots=True)
+class Block:
+    """GPUs of one node held by one owner. `expect_ms`: its end by the P50 it was placed with; `started`: its process ran."""
+
+    owner: str
+    node: str
+    gpus: tuple[int, ...]
+    since_ms: int
+    until_ms: int | None = None
+    expect_ms: int | None = None
+    attempt: int = 1
+    started: bool = False
+    application: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class WhyHere:
+    """The facts behind a placement. `before`: who left these GPUs last, and when; `waited_for`: the reason it had until then."""
+
+    sequence: int
+    at_ms: int
+    gpus: int
+    p50_s: float
+    p90_s: float
+    waited_for: str
+    holders: tuple[str, ...]
+    before: tuple[tuple[str, int], ...]
+
+
+@dataclass(slots=True)
+class Blocks:
+    """`all` by id; `changed` and `gone` since the last `drain`."""
+
+    ledger: Ledger
+    all: dict[str, Block] = field(default_factory=dict)
+    why: dict[str, WhyHere] = field(default_factory=dict)
+    changed: dict[str, None] = field(default_factory=dict)
+    gone: dict[str, None] = field(default_factory=dict)
+    _open: dict[str, dict[str, None]] = field(default_factory=dict)
+    _apps: dict[str, dict[tuple[str, int], str]] = field(default_factory=dict)
+    _waits: dict[str, Waits] = field(default_factory=dict)
+    _last: dict[tuple[str, int], tuple[str, int]] = field(default_factory=dict)
+
+    def decided(self, decision: DecisionMade) -> None:
+        """An accepted decision."""
+        for effect in decision.effects:
+            match effect:
+                case Placed():
+                    self._placed(effect, decision)
+                case Scaled():
+                    wanted = {(part.node, gpu) for part in effect.placed for gpu in part.gpus}
+                    self._scaled(effect.app_id, wanted, decision.now_ms)
+                case Waits():
+                    self._waits[effect.job_id] = effect
+
+    def started(self, event: JobStarted) -> None:
+        """A process runs. Of applications decisions tell more."""
+        if self.ledger.is_application(event.job_id):
+            return
+        name = _id_of((event.job_id, event.attempt, event.node))
+        known = self.all.get(name)
+        if known is None:
+            self._open_block(
+                name,
+                Block(event.job_id, event.node, tuple(event.gpus), event.time_ms, attempt=event.attempt, started=True),
+            )
+        elif not known.started:
+            known.started, known.since_ms = True, event.time_ms
+            self.changed[name] = None
+        self.settle(event.job_id)
+
+    def settle(self, owner: str | None = None) -> None:
+        """Close the blocks whose end is known by now: of one owner, or of all."""
+        for name in [owner] if owner is not None else list(self._open):
+            for block_id in list(self._open.get(name, ())):
+                block = self.all[block_id]
+                key: PartKey = (block.owner, block.attempt, block.node)
+                if block.application or key not in self.ledger.parts:
+                    continue
+                ended = self.ledger.end_of(key)
+                if ended is not None:
+                    self._close(block_id, ended.time_ms)
+
+    def status(self, status: JobStatusChanged) -> None:
+        """What never started is over once its job waits again or has ended; so is an application that has ended."""
+        if status.state in PLACED_STATES:
+            return
+        final = status.state in FINAL_STATES
+        for block_id in list(self._open.get(status.job_id, ())):
+            block = self.all[block_id]
+            if block.application and not final:
+                continue
+            if not block.started or final:
+                self._close(block_id, status.time_ms)
+        if final:
+            self._waits.pop(status.job_id, None)
+            self._apps.pop(status.job_id, None)
+
+    def prune(self, before_ms: int) -> None:
+        """Forget what ended before."""
+        for name in [
+            name for name, block in self.all.items() if block.until_ms is not None and block.until_ms < before_ms
+        ]:
+            del self.all[name]
+            self.changed.pop(name, None)
+            self.gone[name] = None
+
+    def open_of(self, owner: str) -> list[Block]:
+        return [self.all[name] for name in self._open.get(owner, ())]
+
+    def _placed(self, effect: Placed, decision: DecisionMade) -> None:
+        gpus = [(part.node, gpu) for part in effect.placed for gpu in part.gpus]
+        wait = self._waits.pop(effect.job_id, None)
+        before = {self._last[one][0]: self._last[one][1] for one in gpus if one in self._last}
+        self.why[effect.job_id] = WhyHere(
+            decision.sequence,
+            decision.now_ms,
+            effect.gpus,
+            effect.p50_s,
+            effect.p90_s,
+            wait.reason if wait is not None else "",
+            tuple(wait.holders) if wait is not None else (),
+            tuple(sorted(before.items(), key=lambda pair: (-pair[1], pair[0]))),
+        )
+        for part in effect.placed:
+            name = _id_of((effect.job_id, effect.attempt, part.node))
+            if name in self.all or name in self.gone:
+                continue
+            expect_ms = decision.now_ms + round(effect.p50_s * 1000)
+            self._open_block(
+                name,
+                Block(effect.job_id, part.node, tuple(part.gpus), decision.now_ms, None, expect_ms, effect.attempt),
+            )
+        self.settle(effect.job_id)
+
+    def _scaled(self, app_id: str, wanted: set[tuple[str, int]], now_ms: int) -> None:
+        held = self._apps.setdefault(app_id, {})
+        for one in sorted(set(held) - wanted):
+            self._close(held.pop(one), now_ms)
+        for node, gpu in sorted(wanted - set(held)):
+            name = f"{app_id}@{node}:{gpu}/{now_ms}"
+            self._open_block(name, Block(app_id, node, (gpu,), now_ms, started=True, application=True))
+            held[node, gpu] = name
+
+    def _open_block(self, name: str, block: Block) -> None:
+        self.all[name] = block
+        self._open.setdefault(block.owner, {})[name] = None
+        self.changed[name] = None
+
+    def _close(self, name: str, at_ms: int) -> None:
+        block = self.all.get(name)
+        if block is None or block.until_ms is not None:
+            return
+        block.until_ms = max(at_ms, block.since_ms)
+        for gpu in block.gpus:
+            self._last[block.node, gpu] = (block.owner, block.until_ms)
+        own = self._open[block.owner]
+        own.pop(name, None)
+        if not own:
+            del self._open[block.owner]
+        self.changed[name] = None
+
+
+def _id_of(key: PartKey) -> str:
+    return f"{key[0]}/{key[1]}/{key[2]}"

@@ -1,0 +1,94 @@
+"""The plan ahead as blocks, made again from the log: decisions carry commitments only, the plan is a function of the state.
+
+Owns one copy of each cluster's state, advanced by the decisions the board accepted. `take` is called on the event loop, `plan`
+in another thread: the state belongs to that thread alone. Where the planner's kernels are not compiled there is no plan.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+from schemas.decisions import DecisionMade
+from schemas.records import Now
+
+if TYPE_CHECKING:
+    from services.allocator.core.decide import Settings
+    from services.allocator.core.plan import Plan
+    from services.allocator.core.pose import Posed
+    from services.allocator.core.state import State
+
+BLOCKS_MAX = 20_000
+"""Planned blocks sent to a browser: the nearest ones; more than that no screen shows."""
+
+
+class Planner:
+    """One cluster's. Decisions may be taken before `begin`: those the loaded state has already are skipped by their sequence."""
+
+    def __init__(self) -> None:
+        self._state: State | None = None
+        self._settings: Settings | None = None
+        self._waiting: deque[DecisionMade] = deque()
+
+    def begin(self, state: State, settings: Settings) -> None:
+        """The state as loaded from the log, and what the cluster's allocator decides with."""
+        self._state, self._settings = state, settings
+
+    def take(self, decision: DecisionMade) -> None:
+        self._waiting.append(decision)
+
+    def plan(self, now_ms: int, wall_ms: int) -> dict[str, Any] | None:
+        """The plan as of now; None if nothing was decided yet."""
+        if self._state is None or self._settings is None:
+            return None
+        from services.allocator.core.commit import plan_effects
+        from services.allocator.core.reader import read
+
+        policy = self._settings.policy
+        while self._waiting:
+            read(self._state, self._waiting.popleft(), policy.step_ms)
+        if self._state.sequence == 0:
+            return None
+        now = Now(max(now_ms, self._state.now_ms), max(wall_ms, self._state.wall_ms))
+        _, posed, plans = plan_effects(self._state, self._settings.memory_mib, policy, now)
+        blocks: list[list[Any]] = []
+        for one, made in zip(posed, plans, strict=True):
+            blocks.extend(blocks_of(one, made, now.domain_ms, policy.step_ms))
+        blocks.sort(key=lambda block: (block[3], block[0]))
+        return {
+            "sequence": self._state.sequence,
+            "made": now.domain_ms,
+            "step_ms": policy.step_ms,
+            "blocks": blocks[:BLOCKS_MAX],
+            "left_out": max(0, len(blocks) - BLOCKS_MAX),
+        }
+
+
+def blocks_of(posed: Posed, plan: Plan, now_ms: int, step_ms: int) -> list[list[Any]]:
+    """`[owner, first node, first GPU, start, end, GPUs, application]`: neighbours in the pool's order belong together. Pure."""
+    problem = posed.problem
+    first_of = sorted((posed.layout.first[node.node], node.node) for node in posed.layout.nodes)
+    starts = [first for first, _ in first_of]
+
+    def block(owner: str, gpu: int, size: int, start: int, end: int, application: bool) -> list[Any]:
+        from bisect import bisect_right
+
+        first, node = first_of[bisect_right(starts, gpu) - 1]
+        return [owner, node, gpu - first, now_ms + start * step_ms, now_ms + end * step_ms, size, int(application)]
+
+    found = []
+    segments = sorted((app, start, end, gpu) for app, gpu, start, end in plan.segments.tolist())
+    index = 0
+    while index < len(segments):
+        app, start, end, gpu = segments[index]
+        size = 1
+        while index + size < len(segments) and segments[index + size] == (app, start, end, gpu + size):
+            size += 1
+        found.append(block(problem.app_ids[app], gpu, size, start, end, True))
+        index += size
+    for row in range(problem.jobs):
+        start, option = int(plan.start[row]), int(plan.option[row])
+        if start >= 0:
+            size, steps = int(problem.option_gpus[option]), int(problem.option_steps[option])
+            found.append(block(problem.job_ids[row], int(plan.first_gpu[row]), size, start, start + steps, False))
+    return found
