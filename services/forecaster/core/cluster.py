@@ -7,11 +7,12 @@ same events at the same moments give the same forecasts. Refuses: bytes and topi
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from heapq import heappop, heappush
 from math import exp, log, log2
 
+from schemas.catalog import Pool
 from schemas.executions import JobStarted
 from schemas.forecasts import DurationForecast, SizeForecast
 from schemas.jobs import JobAccepted, JobAmended, JobRevoked
@@ -19,10 +20,13 @@ from services.forecaster.core.arrivals import ArrivalHistory
 from services.forecaster.core.calibration import Calibration
 from services.forecaster.core.demand import DemandHistory
 from services.forecaster.core.duration import DurationForecaster, Estimate, Facts, Model, facts_of
+from services.forecaster.core.expectations import Expectations, Told
 from services.forecaster.core.features import NAMES, Row, feature_row
+from services.forecaster.core.first_belief import FirstBelief, acceptable, first_belief, with_day_one
 from services.forecaster.core.history import DurationHistory, Seed, clamped_log_s
 from services.forecaster.core.learning import Learning
 from services.forecaster.core.ledger import Ended, Entry, Execution, Ledger, Run, Worth
+from services.forecaster.core.prior import scale_log_s
 from services.forecaster.core.retraining import Rhythm
 
 WAITING_AGAIN_S = 3_600.0
@@ -59,9 +63,18 @@ class ClusterForecasts:
     """State of one cluster. Methods named after events fold them; `forecast_*` answer without changing anything learnt."""
 
     def __init__(
-        self, cluster: str, model: Model | None, seed: Seed | None, step_s: int, learning: Learning | None = None
+        self,
+        cluster: str,
+        model: Model | None,
+        seed: Seed | None,
+        step_s: int,
+        *,
+        pools: Mapping[str, Pool] | None = None,
+        learning: Learning | None = None,
     ) -> None:
         self.cluster = cluster
+        self.expectations = Expectations()
+        self._pools = pools or {}
         self.learning = learning or Learning(cluster, Rhythm(), None, None)
         self.step_s = step_s
         self.durations = DurationForecaster(DurationHistory(seed), Calibration(), model)
@@ -81,11 +94,13 @@ class ClusterForecasts:
 
     def accepted(self, event: JobAccepted, traceparent: str) -> Facts:
         """Remember the job, learn from executions that came before it."""
-        facts = facts_of(event, traceparent)
-        known = self.ledger.jobs.get(facts.job_id)
+        known = self.ledger.jobs.get(event.job_id)
         if known is not None:
             return known.facts
-        early, dropped = self.ledger.accept(facts)
+        facts = facts_of(event, traceparent)
+        belief = first_belief(event.spec, facts, acceptable(self._pools, event.pools))
+        facts = with_day_one(event.spec, facts, belief)
+        early, dropped = self.ledger.accept(facts, belief)
         if dropped is not None:
             self._published.pop(dropped.facts.job_id, None)
             if dropped.run is not None:
@@ -101,8 +116,9 @@ class ClusterForecasts:
         entry = self.ledger.jobs.get(facts.job_id)
         if entry is not None and entry.run is not None:
             return self._forecast_running(entry, entry.run, now_ms)
-        estimate = self._estimate(facts, now_ms)
-        forecast = self._forecast(facts, estimate, now_ms)
+        belief = None if entry is None else entry.belief
+        estimate, _ = self._estimate(facts, belief, now_ms)
+        forecast = self._forecast(facts, belief, estimate, now_ms)
         self._published[facts.job_id] = _anchor(forecast, facts.gpus)
         return forecast
 
@@ -166,21 +182,23 @@ class ClusterForecasts:
         else:
             self.durations.history.finish(run.run, ended.duration_s, observed=ended.worth is Worth.OBSERVED)
         if ended.worth is Worth.OBSERVED:
-            self._learn(entry.facts, ended)
+            self._learn(entry.facts, entry.belief, ended)
         else:
             self.learning.lessons.forget(event.job_id)
         self._published.pop(event.job_id, None)
         return None
 
-    def _learn(self, facts: Facts, ended: Ended) -> None:
+    def _learn(self, facts: Facts, belief: FirstBelief | None, ended: Ended) -> None:
         """What a run that ended by itself says about what was said when it started, if anything was."""
         run = ended.run
         if run.row is None:
             return
         if not run.resolved:
             self.durations.calibration.outcome(facts.subject.team, covered=ended.duration_s <= run.first_p90_s)
-        said = (log(run.first_p50_s), log(run.first_p90_s))
-        self.learning.ended(facts.job_id, run.row, ended.end_ms, clamped_log_s(ended.duration_s), said)
+        said, log_s = (log(run.first_p50_s), log(run.first_p90_s)), clamped_log_s(ended.duration_s)
+        self.learning.ended(facts.job_id, run.row, ended.end_ms, log_s, said)
+        if run.told is not None and belief is not None:
+            self.expectations.ended(run.told, belief.keys, log_s)
 
     def _started(self, entry: Entry, event: JobStarted) -> tuple[Facts, Run] | None:
         run, before = self.ledger.started(entry, event)
@@ -193,12 +211,13 @@ class ClusterForecasts:
             else:
                 history.finish(before.run, (event.time_ms - before.start_ms) / 1000.0, observed=False)
         gpus = self._gpus(entry, run)
-        estimate = self._estimate(entry.facts, event.time_ms)
-        forecast = self._forecast(entry.facts, estimate, event.time_ms)
+        estimate, told = self._estimate(entry.facts, entry.belief, event.time_ms)
+        forecast = self._forecast(entry.facts, entry.belief, estimate, event.time_ms)
         size = _anchor(forecast, gpus) if gpus in entry.facts.sizes else _anchor(forecast, entry.facts.gpus)
         run.p50_s, run.p90_s = size.p50_s, size.p90_s
         run.first_p50_s, run.first_p90_s = size.p50_s, size.p90_s
         run.row = estimate.row if gpus == entry.facts.gpus else self._row_on(entry.facts, gpus, event.time_ms)
+        run.told = None if told is None else told.on_other_size(scale_log_s(entry.facts.gpus, gpus))
         self.learning.started(entry.facts.job_id, run.row, run.start_ms)
         run.run = history.start(replace(entry.facts.subject, gpus=gpus), run.start_ms)
         self._appoint_run(entry.facts.job_id, run, event.time_ms)
@@ -271,16 +290,22 @@ class ClusterForecasts:
             elapsed_s=elapsed_s,
         )
 
-    def _estimate(self, facts: Facts, now_ms: int) -> Estimate:
-        return self.durations.estimate(facts.subject, facts.given, facts.prior, now_ms)
+    def _estimate(self, facts: Facts, belief: FirstBelief | None, now_ms: int) -> tuple[Estimate, Told | None]:
+        """History and model, mixed with what the facts say where there are any."""
+        estimate = self.durations.estimate(facts.subject, facts.given, facts.prior, now_ms)
+        if belief is None or belief.expected is None:
+            return estimate, None
+        known = self.durations.history.knows(facts.subject)
+        return self.expectations.mixed(estimate, belief.expected, belief.keys, known=known)
 
-    def _forecast(self, facts: Facts, estimate: Estimate, now_ms: int) -> DurationForecast:
+    def _forecast(self, facts: Facts, belief: FirstBelief | None, estimate: Estimate, now_ms: int) -> DurationForecast:
+        sizes = self.durations.at_sizes(facts, estimate, now_ms)
         return DurationForecast(
             job_id=facts.job_id,
             cluster=self.cluster,
             made_ms=now_ms,
             model=self.durations.version,
-            sizes=self.durations.at_sizes(facts, estimate, now_ms),
+            sizes=sizes if belief is None else belief.with_memory(sizes),
             prior=not estimate.known,
         )
 

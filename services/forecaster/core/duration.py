@@ -20,8 +20,9 @@ from schemas.jobs import JobAccepted, JobSpec, Kind
 from services.forecaster.core.calibration import Calibration
 from services.forecaster.core.features import GIVEN, Row, feature_row, given_features
 from services.forecaster.core.history import EVIDENCE_WEIGHT_MIN, TEAM_LEVEL, DurationHistory, Subject, View
-from services.forecaster.core.prior import MEDIAN_S, SPREAD, prior_hazard, scale_log_s
-from services.forecaster.core.survival import DURATION_S_MAX, Floats, lognormal_hazard
+from services.forecaster.core.kind_models import day_one_hazard
+from services.forecaster.core.prior import scale_log_s
+from services.forecaster.core.survival import DURATION_S_MAX, Floats
 
 CORRECTION_MAX = 2.0
 """The model may move history by a factor of 7.4 at most, so that a strange row can't produce an absurd answer."""
@@ -78,7 +79,7 @@ class Estimate:
 
 @lru_cache(maxsize=len(Kind))
 def _kind_hazard(kind: Kind) -> Floats:
-    return lognormal_hazard(MEDIAN_S[kind], SPREAD)
+    return day_one_hazard(kind)
 
 
 def subject_of(spec: JobSpec, gpus: int) -> Subject:
@@ -98,7 +99,7 @@ def facts_of(accepted: JobAccepted, traceparent: str) -> Facts:
         sizes=tuple(spec.sizes),
         limit_s=spec.time_limit_s,
         given=given_features(spec, gpus),
-        prior=_kind_hazard(spec.kind) if spec.model is None else prior_hazard(spec, gpus),
+        prior=_kind_hazard(spec.kind),
         traceparent=traceparent,
     )
 

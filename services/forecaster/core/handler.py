@@ -336,6 +336,9 @@ class ForecasterHandler:
         state = self._clusters.get(name)
         if state is None:
             learning = Learning(name, self._settings.rhythm, self._load, self._start)
-            state = ClusterForecasts(name, self._model, self._seed, self._settings.step_s, learning)
+            pools = self._catalog.clusters[name].pools
+            state = ClusterForecasts(
+                name, self._model, self._seed, self._settings.step_s, pools=pools, learning=learning
+            )
             self._clusters[name] = state
         return state

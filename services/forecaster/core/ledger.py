@@ -14,7 +14,9 @@ from enum import Enum
 
 from schemas.executions import FailureCause, JobCompleted, JobFailed, JobStarted, JobStopped
 from services.forecaster.core.duration import Facts
+from services.forecaster.core.expectations import Told
 from services.forecaster.core.features import Row
+from services.forecaster.core.first_belief import FirstBelief
 
 JOBS_REMEMBERED_MAX = 50_000
 """Accepted jobs whose facts are kept, 1.5 KB each; the oldest goes first and is no longer learnt from."""
@@ -38,8 +40,8 @@ class Worth(Enum):
 class Run:
     """An attempt that goes on. `run`: its number in the history, -1 if none; `round`: forecasts made while it ran.
 
-    `first_p50_s`, `first_p90_s`: what was said when it started, 0 if nothing was, from the features `row`; `resolved`: that
-    turned out wrong already.
+    `first_p50_s`, `first_p90_s`: what was said when it started, 0 if nothing was, from the features `row`, and `told` by whom
+    where facts had a say; `resolved`: that turned out wrong already.
     """
 
     attempt: int
@@ -51,6 +53,7 @@ class Run:
     first_p50_s: float = 0.0
     first_p90_s: float = 0.0
     row: Row | None = None
+    told: Told | None = None
     round: int = 0
     resolved: bool = False
 
@@ -61,9 +64,10 @@ class Run:
 
 @dataclass(slots=True)
 class Entry:
-    """A known job. `ended_attempt`: newest attempt that is over."""
+    """A known job. `belief`: from what it tells of its model; `ended_attempt`: newest attempt that is over."""
 
     facts: Facts
+    belief: FirstBelief | None = None
     run: Run | None = None
     ended_attempt: int = 0
 
@@ -87,11 +91,11 @@ class Ledger:
     ignored: Counter[str] = field(default_factory=Counter)
     """Reports not used, by reason."""
 
-    def accept(self, facts: Facts) -> tuple[list[Execution], Entry | None]:
+    def accept(self, facts: Facts, belief: FirstBelief | None = None) -> tuple[list[Execution], Entry | None]:
         """Remember a job. Returns executions that were waiting for it, and the entry that made room."""
         if facts.job_id in self.jobs:
             return [], None
-        self.jobs[facts.job_id] = Entry(facts)
+        self.jobs[facts.job_id] = Entry(facts, belief)
         dropped = None
         if len(self.jobs) > JOBS_REMEMBERED_MAX:
             dropped = self.jobs.pop(next(iter(self.jobs)))

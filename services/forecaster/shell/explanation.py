@@ -1,4 +1,4 @@
-"""Why a job gets the forecast it gets: per offered size, the history it rests on, and the features that moved it.
+"""Why a job gets the forecast it gets: per offered size, the history it rests on, the features that moved it, what its facts say.
 
 Owns: the offline answer for one job, from a model file and the history in it; nothing of a running service. Refuses: files of
 jobs, printing. Read next: `core/duration.py`.
@@ -6,18 +6,24 @@ jobs, printing. Read next: `core/duration.py`.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import exp, isnan
 from pathlib import Path
 
 import numpy as np
 
+from schemas.catalog import Pool
 from schemas.forecasts import SizeForecast
 from schemas.jobs import JobAccepted, JobSubmitted
 from services.forecaster.core.calibration import Calibration
 from services.forecaster.core.duration import CORRECTION_MAX, DurationForecaster, facts_of
+from services.forecaster.core.expectations import Expectations, Opinion
 from services.forecaster.core.features import FEATURES
+from services.forecaster.core.first_belief import FirstBelief, first_belief, with_day_one
 from services.forecaster.core.history import EVIDENCE_WEIGHT_MIN, LEVELS, DurationHistory, Seed
+from services.forecaster.core.job_memory import MIB
+from services.forecaster.core.kind_models import Expected
 from services.forecaster.core.survival import BASE_SCALE
 from services.forecaster.shell.app import BUNDLED, NO_MODEL
 from services.forecaster.shell.model import MODEL_FILE, BoosterModel, load_model
@@ -48,8 +54,22 @@ class Moved:
 
 
 @dataclass(frozen=True, slots=True)
+class FactsSay:
+    """The cost model's answer on the size asked for. `share`: how much of it counts beside history; `parts`: of the seconds;
+    `memory`: parts of one GPU's P50 in MiB; `card_mib`: what the card has, 0 if nobody told."""
+
+    p50_s: float
+    p90_s: float
+    share: float
+    parts: dict[str, float]
+    memory: dict[str, int]
+    card_mib: int
+
+
+@dataclass(frozen=True, slots=True)
 class Explanation:
-    """`nearest`: index in `levels` of the finest with evidence, or -1: then the day-one prior answers."""
+    """`nearest`: index in `levels` of the finest with evidence, or -1: then the day-one prior answers. `facts`: None if the
+    job tells too little of its model."""
 
     job_id: str
     model: str
@@ -66,10 +86,14 @@ class Explanation:
     usual_p90_factor: float
     moved: list[Moved]
     margin_factor: float
+    facts: FactsSay | None
 
 
-def explain(job: JobSubmitted, model: str = BUNDLED) -> Explanation:
-    """The forecast a fresh forecaster would give at the moment of submission, taken apart. Raises ModelError."""
+def explain(job: JobSubmitted, model: str = BUNDLED, *, pools: Sequence[Pool] = ()) -> Explanation:
+    """The forecast a fresh forecaster would give at the moment of submission, taken apart. Raises ModelError.
+
+    `pools`: those it could run in; without them an A100's figures stand for the card, and nothing is said of its memory.
+    """
     booster, seed = (None, None) if model == NO_MODEL else load_model(MODEL_FILE if model == BUNDLED else Path(model))
     accepted = JobAccepted(
         job_id=job.job_id,
@@ -81,11 +105,20 @@ def explain(job: JobSubmitted, model: str = BUNDLED) -> Explanation:
         spec=job.spec,
     )
     facts = facts_of(accepted, "")
+    belief = first_belief(job.spec, facts, list(pools))
+    facts = with_day_one(job.spec, facts, belief)
     history, calibration = DurationHistory(seed), Calibration()
     forecaster = DurationForecaster(history, calibration, booster)
     now_ms = job.submitted_ms
     estimate = forecaster.estimate(facts.subject, facts.given, facts.prior, now_ms)
+    said = None
+    if belief is not None and belief.expected is not None:
+        seen = history.knows(facts.subject)
+        opinion = Expectations().opinion(belief.expected, belief.keys, known=seen)
+        estimate, _ = Expectations().mixed(estimate, belief.expected, belief.keys, known=seen)
+        said = _facts_say(belief, belief.expected, opinion, facts.gpus)
     view = history.view(facts.subject, now_ms, facts.prior)
+    sizes = forecaster.at_sizes(facts, estimate, now_ms)
     starts = _starts(seed)
     levels = [
         Level(
@@ -107,7 +140,7 @@ def explain(job: JobSubmitted, model: str = BUNDLED) -> Explanation:
         trained_on="" if booster is None else booster.trained_on,
         asked_gpus=facts.gpus,
         limit_s=facts.limit_s,
-        sizes=forecaster.at_sizes(facts, estimate, now_ms),
+        sizes=sizes if belief is None else belief.with_memory(sizes),
         prior=not estimate.known,
         levels=levels,
         nearest=known[-1] if known else -1,
@@ -117,6 +150,19 @@ def explain(job: JobSubmitted, model: str = BUNDLED) -> Explanation:
         usual_p90_factor=usual[1],
         moved=moved,
         margin_factor=round(exp(calibration.offset(facts.subject.team)), 4),
+        facts=said,
+    )
+
+
+def _facts_say(belief: FirstBelief, expected: Expected, opinion: Opinion, gpus: int) -> FactsSay:
+    memory = dict(belief.memory).get(gpus)
+    return FactsSay(
+        p50_s=round(exp(opinion.log_p50), 1),
+        p90_s=round(exp(opinion.log_p90), 1),
+        share=round(opinion.share, 3),
+        parts={name: round(share, 4) for name, share in expected.parts},
+        memory={} if memory is None else {name: round(part / MIB) for name, part in memory.parts},
+        card_mib=round(belief.card_bytes / MIB),
     )
 
 

@@ -12,7 +12,7 @@ from schemas.jobs import ModelFacts, Technique, Tuning
 from services.forecaster.core.duration import facts_of
 from services.forecaster.core.features import FEATURES, NAMES, VARIANTS, given_features
 from services.forecaster.core.history import DurationHistory, Subject
-from services.forecaster.core.prior import cost_s, scale_log_s, unknown_hazard
+from services.forecaster.core.prior import scale_log_s, unknown_hazard
 from services.forecaster.core.rolling import PastRuns, Score, keyed_history, replay, training_rows
 from services.forecaster.shell.app import make_handler
 from services.forecaster.shell.model import MODEL_FILE, ModelError, load_model, read_card
@@ -34,24 +34,6 @@ def test_there_are_22_features_one_of_them_of_ten_variants():
     assert row[NAMES.index("variant")] == 9
     assert row[NAMES.index("bits")] == 16
     assert np.isnan(given_features(spec(8), 8)[NAMES.index("parameters_log")])
-
-
-def test_the_cost_model_knows_what_makes_work_longer():
-    base = ModelFacts(parameters=7e9, dataset_tokens=1e9, technique=Technique.SFT, tuning=Tuning.FULL)
-    kind = spec(1).kind
-
-    def seconds(**changed) -> float:
-        fields = {name: getattr(base, name) for name in base.__struct_fields__}
-        result = cost_s(kind, ModelFacts(**(fields | changed)), 8)
-        assert result is not None
-        return result
-
-    plain = seconds()
-    assert seconds(tuning=Tuning.PARAMETER_EFFICIENT) < plain < seconds(technique=Technique.DPO)
-    assert seconds(technique=Technique.DPO) < seconds(technique=Technique.RLHF)
-    assert plain < seconds(gradient_checkpointing=True)
-    assert seconds(parameters=1e15, dataset_tokens=1e18, epochs=1e6) <= 5_184_000
-    assert cost_s(kind, ModelFacts(parameters=7e9), 8) is None
 
 
 def test_more_gpus_are_faster_but_not_in_proportion():
