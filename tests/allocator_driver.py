@@ -13,6 +13,7 @@ from schemas.registry import TYPE_OF, topic_of
 from schemas.status import JobStatusChanged
 from services.allocator.core.config import Policy
 from services.allocator.core.decide import INPUT_TOPICS, Decided, Settings, claim, decide
+from services.allocator.core.phases import PUBLIC
 from services.allocator.core.project import placements, statuses
 from services.allocator.core.reader import read
 from services.allocator.core.state import Job, State
@@ -123,4 +124,5 @@ class Driver:
                     assert (part.node, gpu) not in held, f"{name} and {held[part.node, gpu]} share {part.node}/{gpu}"
                     held[part.node, gpu] = name
         for job in self.state.jobs.values():
+            assert PUBLIC[job.phase] is job.state
             assert job.parts or job.reason, f"{job.job_id} waits without a reason"

@@ -5,11 +5,15 @@ from __future__ import annotations
 import secrets
 from typing import Any
 
-from schemas.commands import DrainNode, UndrainNode
+from schemas.commands import CheckpointJob, DrainNode, UndrainNode
+from schemas.executions import JobCheckpointed, JobCompleted, JobFailed, JobStopped
+from schemas.jobs import CheckpointMode
 from schemas.messages import message
 from services.console import queries, submission
 from services.console.errors import ConsoleError
+from services.console.facts import readable
 from services.console.publishing import new_traceparent
+from services.console.read import watch_topic
 from services.console.session import Session
 
 
@@ -30,6 +34,40 @@ async def undrain_node(session: Session, node: str) -> dict[str, Any]:
     )
 
 
+async def checkpoint_job(session: Session, job_id: str) -> dict[str, Any]:
+    """Order a checkpoint. ConsoleError for a job that doesn't run or never saves."""
+    world = await queries.load_world(session)
+    view = world.jobs.get(job_id)
+    if view is None:
+        raise queries.unknown_job(job_id, world)
+    if view.job is not None and view.job.checkpoint.mode is CheckpointMode.NONE:
+        raise ConsoleError(f"{job_id} can't save its work: it was submitted without a checkpoint mode.")
+    placed = view.status.placed if view.status is not None else []
+    if view.final or not placed or view.is_application:
+        raise ConsoleError(f"{job_id} is {view.state}: only a running job can be asked for a checkpoint.")
+    cluster, partition = await _home(session, placed[0].node)
+    now_ms = session.clock().now_ms()
+    event = CheckpointJob(job_id=job_id, cluster=cluster, ordered_ms=now_ms)
+    wall_ms = session.clock().wall_ms()
+    sent = await _order(session, event, job_id, "checkpoint", now_ms, partition)
+    return {"id": sent["id"], "job_id": job_id, "trace_id": sent["trace_id"], "ordered_wall_ms": wall_ms}
+
+
+async def checkpoint_answer(session: Session, job_id: str, after_wall_ms: int, wait_s: float) -> dict[str, Any]:
+    """What the job saved, after the order; ConsoleError if nothing came in time, or it ended."""
+    watched = watch_topic(session.bus(), "executions", wall_s=session.clock().wall_s, deadline_s=wait_s)
+    async for record in watched:
+        envelope = readable(record) if record.timestamp_ms >= after_wall_ms else None
+        if envelope is None or getattr(envelope.event, "job_id", None) != job_id:
+            continue
+        match envelope.event:
+            case JobCheckpointed(fraction=fraction, location=location):
+                return {"fraction": fraction, "location": location}
+            case JobCompleted() | JobFailed() | JobStopped():
+                raise ConsoleError(f"{job_id} ended before it had saved ({envelope.type}).")
+    raise ConsoleError(f"{job_id} did not say within {wait_s:.0f} s that it has saved.")
+
+
 async def _home(session: Session, node: str) -> tuple[str, int]:
     """Cluster and partition of a node: all cluster topics share the partition of a cluster."""
     world = await queries.load_world(session)
@@ -41,7 +79,7 @@ async def _home(session: Session, node: str) -> tuple[str, int]:
 
 
 async def _order(
-    session: Session, event: DrainNode | UndrainNode, node: str, verb: str, now_ms: int, partition: int
+    session: Session, event: DrainNode | UndrainNode | CheckpointJob, node: str, verb: str, now_ms: int, partition: int
 ) -> dict[str, Any]:
     traceparent = new_traceparent()
     order_id = f"{node}/{verb}/{now_ms}/{secrets.token_hex(4)}"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from schemas.decisions import Effect, Placed, Scaled, StopOrdered, Waits
 from schemas.records import Now
-from schemas.status import JobState
-from services.allocator.core.lifecycle import order_stop
+from services.allocator.core.lifecycle import move, order_stop
+from services.allocator.core.phases import Happening
 from services.allocator.core.state import Changes, Part, State
 
 
@@ -24,12 +24,13 @@ def enact(state: State, effects: list[Effect], sequence: int, step_ms: int, now:
 
 def _placed(state: State, effect: Placed, sequence: int, now: Now, changes: Changes) -> None:
     job = state.jobs[effect.job_id]
-    job.state, job.attempt, job.pool, job.gpus = JobState.STARTING, effect.attempt, effect.pool, effect.gpus
+    move(job, Happening.PLACE)
+    job.attempt, job.pool, job.gpus = effect.attempt, effect.pool, effect.gpus
     job.parts = [Part(node=placed.node, gpus=list(placed.gpus)) for placed in effect.placed]
     job.placed_ms, job.placed_sequence, job.started_ms = now.domain_ms, sequence, None
     job.placed_p50_s, job.placed_p90_s = effect.p50_s, effect.p90_s
     job.fraction_at_start, job.cause, job.stop_cause = job.fraction, "", ""
-    job.reason, job.holders = "", []
+    job.reason, job.holders, job.overtime = "", [], False
     job.planned_start_p50_ms = job.planned_start_p90_ms = None
     changes.job(job)
 
@@ -46,6 +47,7 @@ def _scaled(state: State, effect: Scaled, step_ms: int, now: Now, changes: Chang
 
 def _waits(state: State, effect: Waits, changes: Changes) -> None:
     job = state.jobs[effect.job_id]
+    move(job, Happening.WAIT if effect.planned_start_p50_ms is None else Happening.PLAN)
     job.reason, job.holders = effect.reason, list(effect.holders)
     job.planned_start_p50_ms = effect.planned_start_p50_ms
     job.planned_start_p90_ms = effect.planned_start_p90_ms

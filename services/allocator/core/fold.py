@@ -13,9 +13,9 @@ from msgspec.structs import replace
 from schemas import commands, decisions, executions, forecasts, jobs, nodes
 from schemas.executions import StopCause
 from schemas.records import Now
-from schemas.status import JobState
 from services.allocator.core.fold_executions import EXECUTION_FOLDS
-from services.allocator.core.lifecycle import finish, order_stop, part_ended
+from services.allocator.core.lifecycle import finish, move, order_stop, part_ended
+from services.allocator.core.phases import Happening
 from services.allocator.core.state import (
     EARLY_FORECASTS_MAX,
     FINISHED_KEPT_MS,
@@ -79,7 +79,7 @@ def _job_revoked(state: State, event: jobs.JobRevoked, traceparent: str, now: No
     if job.holds_gpus:
         order_stop(job, StopCause.CANCELLED, changes)
     else:
-        finish(state, job, JobState.CANCELLED, now.domain_ms, event.cause or StopCause.CANCELLED.value, changes)
+        finish(state, job, Happening.CANCEL, now.domain_ms, event.cause or StopCause.CANCELLED.value, changes)
 
 
 def _application_accepted(
@@ -115,6 +115,9 @@ def _duration_forecast(
         return
     job.forecast, job.forecast_prior = list(event.sizes), event.prior
     if job.holds_gpus and event.attempt == job.attempt:
+        if 0 < job.placed_p90_s < event.elapsed_s and not job.overtime:
+            job.overtime = True
+            changes.job(job)
         for size in event.sizes:
             if size.gpus == job.gpus:
                 job.placed_p50_s, job.placed_p90_s = size.p50_s, size.p90_s
@@ -194,6 +197,7 @@ def _checkpoint_job(state: State, event: commands.CheckpointJob, traceparent: st
     job = state.jobs.get(event.job_id)
     if job is not None and job.holds_gpus:
         job.checkpoint_request += 1
+        move(job, Happening.CHECKPOINT)
         changes.job(job)
 
 

@@ -9,7 +9,8 @@ from schemas import executions
 from schemas.executions import StopCause
 from schemas.records import Now
 from schemas.status import JobState
-from services.allocator.core.lifecycle import late_completion, part_ended
+from services.allocator.core.lifecycle import late_completion, move, part_ended
+from services.allocator.core.phases import Happening
 from services.allocator.core.state import (
     PART_COMPLETED,
     PART_FAILED,
@@ -52,7 +53,7 @@ def _started(state: State, event: executions.JobStarted, traceparent: str, now: 
     part.status = PART_RUNNING
     job.started_ms = max(job.started_ms or 0, _moment(job, event.time_ms, now))
     if job.state is JobState.STARTING and all(part.status != PART_PLACED for part in job.parts):
-        job.state = JobState.RUNNING
+        move(job, Happening.STARTED)
     changes.job(job)
 
 
@@ -64,6 +65,7 @@ def _checkpointed(
         job, _ = found
         job.fraction = max(job.fraction, event.fraction)
         job.location = event.location or job.location
+        move(job, Happening.SAVED)
 
 
 def _stopped(state: State, event: executions.JobStopped, traceparent: str, now: Now, changes: Changes) -> None:

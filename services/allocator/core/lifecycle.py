@@ -8,6 +8,7 @@ from __future__ import annotations
 from schemas.executions import StopCause
 from schemas.jobs import RestartMode
 from schemas.status import JobState
+from services.allocator.core.phases import PUBLIC, Happening, following
 from services.allocator.core.state import (
     PART_COMPLETED,
     PART_FAILED,
@@ -21,38 +22,45 @@ from services.allocator.core.state import (
 
 BACKOFF_DOUBLINGS_MAX = 6
 """Back-off doubles per failure up to 64 times the declared one: enough to calm a crash loop, short enough to heal by itself."""
-_OUTCOME_OF_CAUSE = {
-    StopCause.CANCELLED.value: JobState.CANCELLED,
-    StopCause.TIME_LIMIT.value: JobState.TIMED_OUT,
+_END_OF_CAUSE = {
+    StopCause.CANCELLED.value: Happening.CANCEL,
+    StopCause.TIME_LIMIT.value: Happening.TIME_OUT,
 }
+
+
+def move(job: Job, happening: Happening) -> None:
+    """Something happened to the job: its phase follows the table, its public state the phase."""
+    job.phase = following(job.phase, happening)
+    job.state = PUBLIC[job.phase]
 
 
 def order_stop(job: Job, cause: StopCause, changes: Changes) -> None:
     """Ask for the stop of a job that holds GPUs. A stop already ordered keeps its first cause, unless users cancel meanwhile."""
     if not job.stop_cause or cause is StopCause.CANCELLED:
         job.stop_cause = cause.value
-    job.state = JobState.STOPPING
+    move(job, Happening.STOP)
     changes.job(job)
 
 
-def finish(state: State, job: Job, final: JobState, ended_ms: int, cause: str, changes: Changes) -> None:
+def finish(state: State, job: Job, end: Happening, ended_ms: int, cause: str, changes: Changes) -> None:
     """The job is done for good: it leaves the queue, its id stays known."""
     changes.job(job)
-    job.state = final
+    move(job, end)
     job.cause = cause
     job.parts = [part for part in job.parts if part.status in PARTS_ALIVE]
     job.reason, job.holders = "", []
     changes.ended[job.job_id] = job
-    state.finished[job.job_id] = Finished(final, ended_ms)
+    state.finished[job.job_id] = Finished(job.state, ended_ms)
     del state.jobs[job.job_id]
 
 
 def requeue(job: Job, now_ms: int, not_before_ms: int, changes: Changes) -> None:
     """Back into the queue with the work that is left; the ended attempt is remembered, since its end may still be reported."""
     changes.job(job)
+    move(job, Happening.LOSE if any(part.status == PART_LOST for part in job.parts) else Happening.REQUEUE)
     job.late_parts, job.late_attempt = job.parts, job.attempt
     job.parts, job.pool, job.gpus = [], "", 0
-    job.state, job.stop_cause, job.started_ms = JobState.QUEUED, "", None
+    job.stop_cause, job.started_ms, job.overtime = "", None, False
     job.queued_ms, job.not_before_ms = now_ms, not_before_ms
 
 
@@ -82,15 +90,15 @@ def late_completion(state: State, job: Job, node: str, time_ms: int, changes: Ch
         job.outcome = JobState.COMPLETED.value
         order_stop(job, StopCause.FENCED, changes)
     else:
-        finish(state, job, JobState.COMPLETED, time_ms, "", changes)
+        finish(state, job, Happening.COMPLETE, time_ms, "", changes)
 
 
 def _resolve_attempt(state: State, job: Job, time_ms: int, changes: Changes) -> None:
     statuses = {part.status for part in job.parts}
     if job.outcome == JobState.COMPLETED.value or statuses == {PART_COMPLETED}:
-        finish(state, job, JobState.COMPLETED, time_ms, "", changes)
-    elif job.stop_cause in _OUTCOME_OF_CAUSE:
-        finish(state, job, _OUTCOME_OF_CAUSE[job.stop_cause], time_ms, job.stop_cause, changes)
+        finish(state, job, Happening.COMPLETE, time_ms, "", changes)
+    elif job.stop_cause in _END_OF_CAUSE:
+        finish(state, job, _END_OF_CAUSE[job.stop_cause], time_ms, job.stop_cause, changes)
     elif PART_FAILED in statuses:
         _after_failure(state, job, time_ms, changes)
     else:
@@ -102,7 +110,7 @@ def _after_failure(state: State, job: Job, time_ms: int, changes: Changes) -> No
     job.failures += 1
     policy = job.spec.restart
     if policy.mode is RestartMode.NEVER or job.failures >= policy.attempts_max:
-        finish(state, job, JobState.FAILED, time_ms, job.cause, changes)
+        finish(state, job, Happening.FAIL, time_ms, job.cause, changes)
         return
     doublings = min(job.failures - 1, BACKOFF_DOUBLINGS_MAX)
     requeue(job, time_ms, time_ms + int(policy.backoff_s * 1000) * 2**doublings, changes)

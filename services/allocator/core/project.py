@@ -10,6 +10,10 @@ from services.allocator.core.index import index_of
 from services.allocator.core.reasons import SENTENCES, reason_named
 from services.allocator.core.state import PARTS_ALIVE, App, Changes, Job, Part, State
 
+OVERTIME = "overtime"
+OVERTIME_SENTENCE = (
+    "It has run longer than the P90 of its forecast; it keeps its GPUs, at the longest until its time limit."
+)
 APPLICATION_ATTEMPT = 1
 """Applications are scaled in place under one attempt."""
 
@@ -104,16 +108,18 @@ def statuses(state: State, changes: Changes) -> list[JobStatusChanged]:
 
 def _status_of_job(state: State, job: Job, position: int | None) -> JobStatusChanged:
     ended = state.finished.get(job.job_id)
-    detail = job.cause
+    reason, detail = job.reason, job.cause
     if job.state is JobState.QUEUED and job.reason:
         detail = SENTENCES[reason_named(job.reason)]
+    elif job.state is JobState.RUNNING and job.overtime:
+        reason, detail = OVERTIME, OVERTIME_SENTENCE
     return JobStatusChanged(
         job_id=job.job_id,
         state=job.state,
         time_ms=state.now_ms,
         sequence=state.sequence,
         cluster=state.cluster,
-        reason=job.reason or None,
+        reason=reason or None,
         detail=detail,
         position=position,
         planned_start_p50_ms=job.planned_start_p50_ms,

@@ -13,6 +13,7 @@ from schemas.forecasts import DemandForecast, SizeForecast
 from schemas.jobs import ApplicationSpec, JobSpec
 from schemas.nodes import Health
 from schemas.status import JobState
+from services.allocator.core.phases import Phase
 
 PART_PLACED = "placed"
 PART_RUNNING = "running"
@@ -40,7 +41,10 @@ class Part(Struct):
 
 
 class Job(Struct):
-    """A batch-like job. `parts` belong to the newest attempt, `late_parts` to the one before (a late end still counts)."""
+    """A batch-like job. `parts` belong to the newest attempt, `late_parts` to the one before (a late end still counts).
+
+    `phase` moves by the table of `phases.py` only, and `state` is what the public calls it.
+    """
 
     job_id: str
     spec: JobSpec
@@ -52,6 +56,7 @@ class Job(Struct):
     traceparent: str = ""
     skewed: bool = False
     state: JobState = JobState.QUEUED
+    phase: Phase = Phase.ACCEPTED
     attempt: int = 0
     failures: int = 0
     forecast: list[SizeForecast] = field(default_factory=list)
@@ -66,6 +71,7 @@ class Job(Struct):
     placed_p50_s: float = 0.0
     placed_p90_s: float = 0.0
     started_ms: int | None = None
+    overtime: bool = False
     fraction: float = 0.0
     fraction_at_start: float = 0.0
     location: str = ""
