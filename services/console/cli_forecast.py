@@ -70,18 +70,23 @@ def explain(
     ],
     model: Annotated[str, typer.Option(metavar="bundled|none|FILE", help="Whose model and history.")] = "bundled",
     team: Annotated[str | None, typer.Option(help="If the file names none.", show_default=False)] = None,
+    card: Annotated[str, typer.Option(metavar="NAME", help="GPU it would run on, for its speed and memory.")] = "H100",
     as_json: AsJson = False,
 ) -> None:
     """P50 and P90 per size, the history they rest on, and what moved them: offline, as a fresh forecaster would answer.
 
+    A job that tells of its model (parameters, tokens, technique …) also gets its cost taken apart, and memory per size.
+
     \b
     gpugrid forecast explain job.json
+    gpugrid forecast explain job.json --card "A100 80GB"
     gpugrid forecast explain job.toml --team vision --json | jq .sizes
     """
     from schemas.jobs import JobSubmitted
     from services.console.forecast_view import explanation_document, show_explanation
     from services.console.submission import Defaults, events_of_document
     from services.forecaster.shell.explanation import explain as explained
+    from services.forecaster.shell.explanation import pool_of
     from services.forecaster.shell.model import ModelError
 
     session: Session = ctx.obj
@@ -93,7 +98,7 @@ def explain(
         if not isinstance(event, JobSubmitted):
             raise UsageError(f"{file}: {event.app_id} is an application; its demand is forecast from observed load.")
         try:
-            found.append(explained(event, model))
+            found.append(explained(event, model, pools=[pool_of(card)]))
         except ModelError as error:
             raise UsageError(f"--model {model}: {error}") from None
     if as_json:

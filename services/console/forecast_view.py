@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from services.console.session import Session
-    from services.forecaster.shell.explanation import Explanation
+    from services.forecaster.shell.explanation import Explanation, FactsSay
 
 FEATURES_SHOWN = 6
 LARGE_GROUP_TEXT = "88–92 % (below 1,000 runs: within chance of 90 %)"
@@ -32,11 +32,9 @@ def explanation_document(one: Explanation) -> dict[str, Any]:
 def show_explanation(session: Session, one: Explanation) -> None:
     """Sizes, then why."""
     session.print(f"{one.job_id}: model {one.model}" + (f" (trained on {one.trained_on})" if one.trained_on else ""))
-    sizes = plain_table("GPUS", "P50", "P90", "", right=("GPUS", "P50", "P90"))
-    for size in one.sizes:
-        note = "asked for; the other sizes are scaled from it" if size.gpus == one.asked_gpus else ""
-        sizes.add_row(str(size.gpus), duration_text(size.p50_s), duration_text(size.p90_s), note)
-    session.print(sizes)
+    session.print(_sizes_table(one))
+    if one.facts is not None:
+        session.print(_facts_text(one, one.facts))
     session.print("\n" + _rests_on(one))
     levels = plain_table("HISTORY OF", "KEY", "RUNS", "ENDED", "P50", "P90", right=("RUNS", "ENDED", "P50", "P90"))
     for level in one.levels:
@@ -56,6 +54,35 @@ def show_explanation(session: Session, one: Explanation) -> None:
     session.print(
         f"Then P90 gets its margin (× {one.margin_factor:.2f}) and the time limit ({duration_text(one.limit_s)})."
     )
+
+
+def _sizes_table(one: Explanation) -> Table:
+    told = any(size.memory_mib is not None for size in one.sizes)
+    memory = ("MEMORY P50", "P90 ", "TOO MUCH") if told else ()
+    table = plain_table("GPUS", "P50", "P90", *memory, "", right=("GPUS", "P50", "P90", *memory))
+    for size in one.sizes:
+        note = "asked for; the other sizes are scaled from it" if size.gpus == one.asked_gpus else ""
+        cells = [str(size.gpus), duration_text(size.p50_s), duration_text(size.p90_s)]
+        if told:
+            cells += [_gib(size.memory_mib), _gib(size.memory_p90_mib), _share(size.out_of_memory)]
+        table.add_row(*cells, note)
+    return table
+
+
+def _facts_text(one: Explanation, facts: FactsSay) -> str:
+    parts = ", ".join(f"{name} {share:.0%}" for name, share in facts.parts.items())
+    text = (
+        f"\nIts facts alone say {duration_text(facts.p50_s)} to {duration_text(facts.p90_s)} on {one.asked_gpus} GPUs ({parts});"
+        f" they count {facts.share:.0%}, history the rest."
+    )
+    if facts.memory:
+        needs = ", ".join(f"{name} {_gib(mib)}" for name, mib in facts.memory.items())
+        text += f" Memory of one GPU: {needs}; the card has {_gib(facts.card_mib)}."
+    return text
+
+
+def _gib(mib: int | None) -> str:
+    return "–" if mib is None else f"{mib / 1024:.1f} GiB"
 
 
 def _rests_on(one: Explanation) -> str:

@@ -25,21 +25,21 @@ class Card:
 CARDS = (
     Card("B200", 2.25e15, 180e9, 8.0e12),
     Card("H200", 9.89e14, 141e9, 4.8e12),
-    Card("H100", 9.89e14, 80e9, 3.35e12),
-    Card("H800", 9.89e14, 80e9, 3.35e12),
-    Card("A100", 3.12e14, 80e9, 2.04e12),
-    Card("A800", 3.12e14, 80e9, 2.04e12),
-    Card("L40S", 3.62e14, 48e9, 8.64e11),
-    Card("L40", 1.81e14, 48e9, 8.64e11),
-    Card("A40", 1.50e14, 48e9, 6.96e11),
-    Card("A10", 1.25e14, 24e9, 6.0e11),
-    Card("L4", 1.21e14, 24e9, 3.0e11),
-    Card("V100", 1.25e14, 32e9, 9.0e11),
-    Card("P100", 1.87e13, 16e9, 7.32e11),
-    Card("T4", 6.5e13, 16e9, 3.2e11),
+    Card("H100", 9.89e14, 80 * GIB, 3.35e12),
+    Card("H800", 9.89e14, 80 * GIB, 3.35e12),
+    Card("A100", 3.12e14, 80 * GIB, 2.04e12),
+    Card("A800", 3.12e14, 80 * GIB, 2.04e12),
+    Card("L40S", 3.62e14, 48 * GIB, 8.64e11),
+    Card("L40", 1.81e14, 48 * GIB, 8.64e11),
+    Card("A40", 1.50e14, 48 * GIB, 6.96e11),
+    Card("A10", 1.25e14, 24 * GIB, 6.0e11),
+    Card("L4", 1.21e14, 24 * GIB, 3.0e11),
+    Card("V100", 1.25e14, 32 * GIB, 9.0e11),
+    Card("P100", 1.87e13, 16 * GIB, 7.32e11),
+    Card("T4", 6.5e13, 16 * GIB, 3.2e11),
 )
 """Longer names first where one begins with another."""
-UNKNOWN = Card("unknown", 3.12e14, 80e9, 2.04e12, known=False)
+UNKNOWN = Card("unknown", 3.12e14, 80 * GIB, 2.04e12, known=False)
 
 
 def card_of(gpu_model: str) -> Card:

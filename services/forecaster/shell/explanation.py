@@ -17,6 +17,7 @@ from schemas.catalog import Pool
 from schemas.forecasts import SizeForecast
 from schemas.jobs import JobAccepted, JobSubmitted
 from services.forecaster.core.calibration import Calibration
+from services.forecaster.core.cards import card_of
 from services.forecaster.core.duration import CORRECTION_MAX, DurationForecaster, facts_of
 from services.forecaster.core.expectations import Expectations, Opinion
 from services.forecaster.core.features import FEATURES
@@ -152,6 +153,12 @@ def explain(job: JobSubmitted, model: str = BUNDLED, *, pools: Sequence[Pool] = 
         margin_factor=round(exp(calibration.offset(facts.subject.team)), 4),
         facts=said,
     )
+
+
+def pool_of(card: str) -> Pool:
+    """A pool of one such card, for somebody who only knows its name."""
+    found = card_of(card)
+    return Pool(gpus=1, node_gpus=1, gpu_model=card, memory_mib=round(found.memory_bytes / MIB))
 
 
 def _facts_say(belief: FirstBelief, expected: Expected, opinion: Opinion, gpus: int) -> FactsSay:

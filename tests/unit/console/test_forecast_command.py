@@ -13,7 +13,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from schemas.codec import encode_payload
-from schemas.jobs import JobSubmitted
+from schemas.jobs import JobSubmitted, ModelFacts, Technique, Tuning
 from services.console.app import build_app
 from services.console.session import Session
 from services.forecaster.shell.training import PHILLY
@@ -68,6 +68,20 @@ def test_a_job_is_explained_from_its_team_s_history_and_the_model(job: Path) -> 
     log_p50 = math.log(found["history_p50_s"] * found["usual_p50_factor"])
     log_p50 += sum(math.log(moved["p50_factor"]) for moved in found["moved"])
     assert asked["p50_s"] == pytest.approx(math.exp(log_p50), rel=0.01), "the parts make the whole"
+
+
+def test_a_job_that_tells_of_its_model_gets_its_cost_and_memory_taken_apart(tmp_path: Path) -> None:
+    facts = ModelFacts(parameters=7e9, dataset_tokens=1e8, tuning=Tuning.FULL, technique=Technique.DPO)
+    file = tmp_path / "tune.json"
+    spec = build.spec(1, 8, model=facts, requested_gpus=8)
+    file.write_bytes(encode_payload(JobSubmitted(job_id="tune", submitted_ms=build.START_MS, spec=spec)))
+    shown = run("explain", file, "--card", "A100-SXM4-80GB").stdout
+    for words in ("MEMORY P50", "Its facts alone say", "compute", "optimizer", "reference", "the card has 80.0 GiB"):
+        assert words in shown
+    found = json.loads(run("explain", file, "--json").stdout)
+    slower = json.loads(run("explain", file, "--card", "A100", "--json").stdout)
+    assert slower["facts"]["p50_s"] > 2 * found["facts"]["p50_s"]
+    assert found["sizes"][0]["out_of_memory"] > 0.9 > found["sizes"][1]["out_of_memory"]
 
 
 def test_people_read_sizes_history_and_features(job: Path) -> None:
