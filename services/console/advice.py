@@ -47,7 +47,11 @@ REASON_HELP: dict[Reason, tuple[str, ...]] = {
         "Nothing has to be done: after a short wait the job goes on with a prior.",
         "If it stays so, the allocator lags: `gpugrid doctor`.",
     ),
-    Reason.QUOTA_EXCEEDED: ("Wait until a job of the team ends, cancel one, or ask for a larger quota.",),
+    Reason.QUOTA_EXCEEDED: (
+        "Wait until a job of the group ends, cancel one, or ask for a larger quota (`gpugrid policy show`).",
+    ),
+    Reason.RUNNING_LIMIT: ("Wait until a job of the group ends, or cancel one (`gpugrid policy show`).",),
+    Reason.QUEUE_LIMIT: ("Nothing has to be done: it is planned when earlier ones have started.",),
     Reason.RESERVED: ("Wait for the reservation to end, or ask the operator to release it.",),
     Reason.BEYOND_WINDOW: ("Nothing has to be done: the window moves on and the job comes into it.",),
     Reason.DEPENDENCY: ("See where the other job is: `gpugrid why OTHER-JOB`.",),

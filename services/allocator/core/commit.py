@@ -16,7 +16,8 @@ from services.allocator.core.holders import Holders
 from services.allocator.core.index import index_of
 from services.allocator.core.layout import pools_of
 from services.allocator.core.plan import Plan
-from services.allocator.core.pose import Posed, expected_s, pose
+from services.allocator.core.pose import Posed, pose
+from services.allocator.core.precedence import expected_s
 from services.allocator.core.reasons import Reason
 from services.allocator.core.state import Changes, Job, State
 
@@ -187,7 +188,7 @@ def _unplanned(state: State, posed_pools: list[Posed]) -> dict[str, _Wait]:
         for job in index.in_order(index.unsettled.values()):
             if job.job_id not in planned and not pools.isdisjoint(job.pools):
                 found[job.job_id] = behind
-    nowhere = [group for names, group in index.waiting.items() if pools.isdisjoint(names)]
+    nowhere = [group for (names, _), group in index.waiting.items() if pools.isdisjoint(names)]
     for job in index.in_order(job for group in nowhere for job in group.jobs()):
         found[job.job_id] = _Wait(Reason.NO_CAPACITY.value, None)
     return found

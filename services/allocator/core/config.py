@@ -11,7 +11,6 @@ class Policy(Struct, frozen=True, kw_only=True):
 
     `forecast_wait_ms` (wall): how long a new job waits for its forecast before it goes on with the prior.
     `replan_s` (domain): the grid is planned again at least that often, since demand moves without events.
-    Aging: from `aging_after_s` on a waiting job gains `aging_per_hour` priority per hour, up to `aging_max`.
     """
 
     step_s: int = 900
@@ -22,9 +21,6 @@ class Policy(Struct, frozen=True, kw_only=True):
     decay_end: float = 0.5
     forecast_wait_ms: int = 20
     replan_s: int = 300
-    aging_after_s: float = 1800.0
-    aging_per_hour: float = 0.25
-    aging_max: float = 4.0
     prior_p50_s: float = 3600.0
     prior_p90_s: float = 6 * 3600.0
     waits_max: int = 2000

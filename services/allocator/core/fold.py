@@ -16,6 +16,7 @@ from schemas.records import Now
 from services.allocator.core.fold_executions import EXECUTION_FOLDS
 from services.allocator.core.lifecycle import finish, move, order_stop, part_ended
 from services.allocator.core.phases import Happening
+from services.allocator.core.rule_checks import contradictions
 from services.allocator.core.state import (
     EARLY_FORECASTS_MAX,
     FINISHED_KEPT_MS,
@@ -222,6 +223,12 @@ def _plan_improved(state: State, event: decisions.PlanImproved, traceparent: str
         state.advice[event.pool] = event
 
 
+def _change_rules(state: State, event: commands.ChangeRules, traceparent: str, now: Now, changes: Changes) -> None:
+    """Only a newer version counts, and only one that holds together: a wrong document must not stop a cluster."""
+    if event.rules.version > state.rules.version and not contradictions(event.rules):
+        state.rules = event.rules
+
+
 def _ignored(state: State, event: Any, traceparent: str, now: Now, changes: Changes) -> None:
     """Covered, but nothing the grid depends on."""
 
@@ -240,6 +247,7 @@ FOLDS: dict[type, Fold] = {
     commands.CheckpointJob: _checkpoint_job,
     commands.ReserveBlock: _reserve_block,
     commands.ReleaseBlock: _release_block,
+    commands.ChangeRules: _change_rules,
     executions.JobProgressed: _ignored,
     decisions.PlanImproved: _plan_improved,
     **EXECUTION_FOLDS,

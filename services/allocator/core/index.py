@@ -10,15 +10,19 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections.abc import Iterable
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from schemas.forecasts import SizeForecast
 from schemas.jobs import JobSpec
+from schemas.rules import Aging
 from services.allocator.core.config import Policy
-from services.allocator.core.problem import PRIORITY_ONE, Option
+from services.allocator.core.problem import Option
 from services.allocator.core.reasons import Reason
+from services.allocator.core.shares import ONE
+from services.allocator.core.standing import ranked_priorities
 from services.allocator.core.state import INDEX_ATTRIBUTE, Job, State
 
 ROWS_MIN = 64
@@ -26,26 +30,20 @@ _ARRIVAL_BITS = 40
 """Room for the arrival number below the aged priority in one sortable integer."""
 Posed = tuple[JobSpec, list[SizeForecast], float, Policy, tuple[Option, ...]]
 
+Lane = tuple[tuple[str, ...], str]
+"""Acceptable pools and team of waiting jobs that are ranked together."""
+
 _AWAITING_FORECAST = Reason.AWAITING_FORECAST.public_name
 _BEHIND_PRIORITY = Reason.BEHIND_PRIORITY.public_name
 
 
-def aged_priorities(
-    priority: NDArray[np.int64], submitted_ms: NDArray[np.int64], policy: Policy, now_ms: int
-) -> NDArray:
-    """Priorities in thousandths with aging. Monotone in the waiting time, capped."""
-    waited_s = np.maximum(0.0, (now_ms - submitted_ms) / 1000 - policy.aging_after_s)
-    bonus = np.minimum(policy.aging_max, waited_s / 3600 * policy.aging_per_hour)
-    return priority * PRIORITY_ONE + (bonus * PRIORITY_ONE).astype(np.int64)
-
-
 class Waiting:
-    """The waiting jobs that accept the same pools, as columns. Rows of jobs that left are skipped and sometimes swept out."""
+    """One team's waiting jobs that accept the same pools, as columns. Rows of jobs that left are skipped and sometimes swept out."""
 
     def __init__(self) -> None:
         self._row: dict[str, int] = {}
         self._jobs: list[Job | None] = []
-        self._columns = np.zeros((3, ROWS_MIN), np.int64)  # priority (0: left), submitted, arrival
+        self._columns = np.zeros((4, ROWS_MIN), np.int64)  # priority (0: left), submitted, deadline, arrival
 
     def __len__(self) -> int:
         return len(self._row)
@@ -54,7 +52,7 @@ class Waiting:
         rows = len(self._jobs)
         if rows == self._columns.shape[1]:
             self._columns = np.concatenate((self._columns, np.zeros_like(self._columns)), axis=1)
-        self._columns[:, rows] = (job.spec.priority, job.submitted_ms, job.arrival)
+        self._columns[:, rows] = (job.spec.priority, job.submitted_ms, job.spec.deadline_ms or 0, job.arrival)
         self._row[job.job_id] = rows
         self._jobs.append(job)
 
@@ -69,11 +67,11 @@ class Waiting:
         """All of them, in no particular order."""
         return [job for job in self._jobs if job is not None]
 
-    def ranked(self, policy: Policy, now_ms: int) -> tuple[NDArray[np.int64], list[Job | None]]:
-        """A sortable key per row (aged priority, then the earlier arrival; negative: no job) and the rows' jobs."""
-        priority, submitted_ms, arrival = self._columns[:, : len(self._jobs)]
-        aged = aged_priorities(priority, submitted_ms, policy, now_ms)
-        keys = (aged << _ARRIVAL_BITS) - arrival
+    def ranked(self, aging: Aging, now_ms: int, factor: int) -> tuple[NDArray[np.int64], list[Job | None]]:
+        """A sortable key per row (priority with aging and share, then the earlier arrival; negative: no job) and the rows' jobs."""
+        priority, submitted_ms, deadline_ms, arrival = self._columns[:, : len(self._jobs)]
+        ranked = ranked_priorities(priority, submitted_ms, deadline_ms, aging, now_ms, factor)
+        keys = (ranked << _ARRIVAL_BITS) - arrival
         keys[priority == 0] = -1
         return keys, self._jobs
 
@@ -82,6 +80,28 @@ class Waiting:
         self.__init__()  # type: ignore[misc]
         for job in left:
             self.add(job)
+
+
+class TeamOrder(NamedTuple):
+    """What the rules say about whole teams when jobs are chosen for planning: share factors in thousandths, and how many jobs at
+    most of a team whose GPUs are capped. Teams without an entry: one, and all."""
+
+    factors: dict[str, int]
+    most: dict[str, int]
+
+
+def _best(
+    ranked: list[tuple[NDArray[np.int64], list[Job | None]]], wanted: int, excluded: frozenset[str]
+) -> list[tuple[int, Job]]:
+    """The `wanted` rows with the largest keys, largest first, with their keys."""
+    keys = np.concatenate([keys for keys, _ in ranked])
+    rows = [job for _, jobs in ranked for job in jobs]
+    wanted = min(len(keys), wanted)
+    best = np.argpartition(keys, len(keys) - wanted)[len(keys) - wanted :]
+    best = best[np.argsort(-keys[best])]
+    return [
+        (int(keys[row]), job) for row in best.tolist() if (job := rows[row]) is not None and job.job_id not in excluded
+    ]
 
 
 class Index:
@@ -96,10 +116,10 @@ class Index:
         self.awaiting: dict[str, Job] = {}
         self.delayed: dict[str, Job] = {}
         self.unsettled: dict[str, Job] = {}
-        self.waiting: dict[tuple[str, ...], Waiting] = {}
+        self.waiting: dict[Lane, Waiting] = {}
         self.posed: dict[str, Posed] = {}
         self._arrivals: dict[int, list[int]] = {}  # of waiting jobs, by priority, ascending
-        self._known: dict[str, tuple[int, int, tuple[str, ...]]] = {}
+        self._known: dict[str, tuple[int, int, Lane]] = {}
         self._state = state
         self.touch(state.jobs)
 
@@ -132,26 +152,43 @@ class Index:
     def count_waiting(self) -> int:
         return len(self._known)
 
-    def first_waiting(
-        self, pool: str, count_max: int, excluded: frozenset[str], policy: Policy, now_ms: int
-    ) -> tuple[list[Job], bool]:
-        """The best `count_max` jobs that accept `pool`, best first, by aged priority and arrival, and whether there are more.
+    def teams_waiting(self) -> list[str]:
+        """Teams with waiting jobs, in no particular order."""
+        return [team for (_, team), group in self.waiting.items() if len(group)]
 
-        If all fit they come by arrival.
+    def first_waiting(
+        self, pool: str, count_max: int, excluded: frozenset[str], aging: Aging, now_ms: int, order: TeamOrder
+    ) -> tuple[list[Job], bool]:
+        """The best `count_max` jobs that accept `pool`, best first, by priority with aging and share, then arrival, and whether there
+        are more. Of a team that may hold few GPUs only so many that others are not crowded out. If all fit they come by arrival.
         """
-        groups = [group for pools, group in self.waiting.items() if pool in pools]
-        if sum(map(len, groups)) - len(excluded) <= count_max:
-            jobs = self.in_order(job for group in groups for job in group.jobs() if job.job_id not in excluded)
+        lanes = [(team, group) for (pools, team), group in sorted(self.waiting.items()) if pool in pools]
+        if sum(len(group) for _, group in lanes) - len(excluded) <= count_max and not order.most:
+            jobs = self.in_order(job for _, group in lanes for job in group.jobs() if job.job_id not in excluded)
             if len(jobs) <= count_max:
                 return jobs, False
-        ranked = [group.ranked(policy, now_ms) for group in groups]
-        keys = np.concatenate([keys for keys, _ in ranked])
-        rows = [job for _, jobs in ranked for job in jobs]
-        wanted = min(len(keys), count_max + len(excluded) + 1)
-        best = np.argpartition(keys, len(keys) - wanted)[len(keys) - wanted :]
-        best = best[np.argsort(-keys[best])]
-        found = [job for row in best.tolist() if (job := rows[row]) is not None and job.job_id not in excluded]
-        return found[:count_max], len(found) > count_max
+        found: list[tuple[int, Job]] = []
+        for team in sorted({team for team, _ in lanes}):
+            most = min(count_max, order.most.get(team, count_max))
+            ranked = [group.ranked(aging, now_ms, order.factors.get(team, ONE)) for of, group in lanes if of == team]
+            found += _best(ranked, most + len(excluded) + 1, excluded)[: most + 1]
+        found.sort(key=lambda item: -item[0])
+        best = self._within(found, order.most)
+        return best[:count_max], len(best) > count_max or len(found) > len(best)
+
+    @staticmethod
+    def _within(found: list[tuple[int, Job]], most: dict[str, int]) -> list[Job]:
+        """Without the one job more that each team was asked for to learn whether there are more."""
+        left = dict(most)
+        kept = []
+        for _, job in found:
+            team = job.spec.team
+            if team in left:
+                left[team] -= 1
+                if left[team] < 0:
+                    continue
+            kept.append(job)
+        return kept
 
     def position(self, job: Job) -> int | None:
         """Place in the queue by priority, then arrival; 1 is next. None: it doesn't wait."""
@@ -163,25 +200,27 @@ class Index:
         return ahead + bisect_left(self._arrivals[priority], arrival) + 1
 
     def _enter_queue(self, job: Job) -> None:
-        entry = (job.spec.priority, job.arrival, tuple(job.pools))
+        entry = (job.spec.priority, job.arrival, (tuple(job.pools), job.spec.team))
         before = self._known.get(job.job_id)
         if before == entry:
             return
         if before is not None:
             self._leave_queue(job.job_id)
-        priority, arrival, pools = entry
+        priority, arrival, lane = entry
         insort(self._arrivals.setdefault(priority, []), arrival)
-        self.waiting.setdefault(pools, Waiting()).add(job)
+        self.waiting.setdefault(lane, Waiting()).add(job)
         self._known[job.job_id] = entry
 
     def _leave_queue(self, job_id: str) -> None:
         before = self._known.pop(job_id, None)
         if before is None:
             return
-        priority, arrival, pools = before
+        priority, arrival, lane = before
         arrivals = self._arrivals[priority]
         del arrivals[bisect_left(arrivals, arrival)]
-        self.waiting[pools].remove(job_id)
+        self.waiting[lane].remove(job_id)
+        if not len(self.waiting[lane]):
+            del self.waiting[lane]
         for kept in (self.awaiting, self.delayed, self.unsettled, self.posed):
             kept.pop(job_id, None)
 

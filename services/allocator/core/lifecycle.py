@@ -9,6 +9,7 @@ from schemas.executions import StopCause
 from schemas.jobs import RestartMode
 from schemas.status import JobState
 from services.allocator.core.phases import PUBLIC, Happening, following
+from services.allocator.core.quotas import charge
 from services.allocator.core.state import (
     PART_COMPLETED,
     PART_FAILED,
@@ -95,6 +96,7 @@ def late_completion(state: State, job: Job, node: str, time_ms: int, changes: Ch
 
 def _resolve_attempt(state: State, job: Job, time_ms: int, changes: Changes) -> None:
     statuses = {part.status for part in job.parts}
+    charge(state, job, time_ms)
     if job.outcome == JobState.COMPLETED.value or statuses == {PART_COMPLETED}:
         finish(state, job, Happening.COMPLETE, time_ms, "", changes)
     elif job.stop_cause in _END_OF_CAUSE:

@@ -15,6 +15,7 @@ from schemas.records import Now
 from services.allocator.core.config import Policy
 from services.allocator.core.index import Index, index_of
 from services.allocator.core.layout import Layout, layout_of
+from services.allocator.core.precedence import Precedence, expected_s, precedence_of
 from services.allocator.core.problem import (
     PRIORITY_ONE,
     Application,
@@ -56,38 +57,22 @@ def pose(state: State, pool: str, memory_mib: int, policy: Policy, now: Now, pla
     layout = layout_of(state, pool)
     index = index_of(state)
     planned_max = max(PLANNED_JOBS_MIN, PLANNED_JOBS_PER_GPU * layout.gpus)
-    queued, more = index.first_waiting(pool, planned_max, placed_elsewhere, policy, now.domain_ms)
+    precedence = precedence_of(state, index, pool, planned_max, placed_elsewhere, policy, now.domain_ms)
+    queued = precedence.queued
     apps = tuple(app for app in state.apps.values() if app.pool == pool)
     problem = build_problem(
         steps=policy.steps,
         node_sizes=[node.size for node in layout.nodes],
-        queued=[_queued(job, _offers(job, policy, index), memory_mib, policy, now) for job in queued],
-        running=_running(index.holders(), layout, policy, now),
-        applications=[_application(app, layout, policy, now) for app in apps],
+        queued=[_queued(job, _offers(job, policy, index), memory_mib, precedence, policy, now) for job in queued],
+        running=_running(index.holders(), layout, precedence, policy, now),
+        applications=[_application(app, layout, precedence, policy, now) for app in apps],
         reservations=_reservations(state, layout, policy, now),
+        caps=precedence.admission.caps,
         gpu_state=_gpu_states(state, layout),
         penalty_ratio=policy.penalty_ratio,
         decay_end=policy.decay_end,
     )
-    return Posed(pool=pool, layout=layout, problem=problem, queued=tuple(queued), more=more, apps=apps)
-
-
-def aged_priority(job: Job, policy: Policy, now_ms: int) -> int:
-    """Priority in thousandths with aging. Monotone in the waiting time, capped."""
-    waited_s = max(0.0, (now_ms - job.submitted_ms) / 1000 - policy.aging_after_s)
-    bonus = min(policy.aging_max, waited_s / 3600 * policy.aging_per_hour)
-    return job.spec.priority * PRIORITY_ONE + int(bonus * PRIORITY_ONE)
-
-
-def expected_s(job: Job, gpus: int, policy: Policy) -> tuple[float, float]:
-    """(P50, P90) seconds of the whole job on `gpus` GPUs, capped by the declared limit; the prior where none is known."""
-    limit = job.spec.time_limit_s
-    for size in job.forecast:
-        if size.gpus == gpus:
-            return min(size.p50_s, limit), min(size.p90_s, limit)
-    largest = max(job.spec.sizes)
-    scale = largest / gpus
-    return min(policy.prior_p50_s * scale, limit), min(policy.prior_p90_s * scale, limit)
+    return Posed(pool=pool, layout=layout, problem=problem, queued=tuple(queued), more=precedence.more, apps=apps)
 
 
 def remaining_s(job: Job, now_ms: int) -> tuple[float, float]:
@@ -105,14 +90,14 @@ def _steps_of(duration_s: float, policy: Policy) -> int:
     return max(1, min(ceil(duration_s / policy.step_s), 2 * policy.steps))
 
 
-def _refusal(job: Job, memory_mib: int, policy: Policy, now: Now) -> Reason:
+def _refusal(job: Job, memory_mib: int, precedence: Precedence, policy: Policy, now: Now) -> Reason:
     if memory_mib and job.spec.memory_mib > memory_mib:
         return Reason.MEMORY_EXCEEDS_GPU
     if not job.forecast and now.wall_ms - job.seen_wall_ms < policy.forecast_wait_ms:
         return Reason.AWAITING_FORECAST
     if job.not_before_ms > now.domain_ms:
         return Reason.REQUEUE_BACKOFF
-    return Reason.NONE
+    return precedence.admission.refusals.get(job.job_id, Reason.NONE)
 
 
 def _offers(job: Job, policy: Policy, index: Index) -> tuple[Option, ...]:
@@ -133,18 +118,23 @@ def _offers(job: Job, policy: Policy, index: Index) -> tuple[Option, ...]:
     return tuple(offers)
 
 
-def _queued(job: Job, offers: tuple[Option, ...], memory_mib: int, policy: Policy, now: Now) -> QueuedJob:
+def _queued(
+    job: Job, offers: tuple[Option, ...], memory_mib: int, precedence: Precedence, policy: Policy, now: Now
+) -> QueuedJob:
     return QueuedJob(
         id=job.job_id,
-        priority=aged_priority(job, policy, now.domain_ms),
+        priority=precedence.priorities[job.job_id],
         options=offers,
         requested_gpus=job.spec.requested_gpus or max(job.spec.sizes),
         arrival=job.arrival,
-        refusal=_refusal(job, memory_mib, policy, now),
+        refusal=_refusal(job, memory_mib, precedence, policy, now),
+        caps=precedence.admission.caps_of.get(job.job_id, ()),
     )
 
 
-def _running(holders: list[Job], layout: Layout, policy: Policy, now: Now) -> list[RunningBlock]:
+def _running(
+    holders: list[Job], layout: Layout, precedence: Precedence, policy: Policy, now: Now
+) -> list[RunningBlock]:
     """One row per contiguous run of grid numbers that a placed job still holds (a broken gang may hold several)."""
     rows = []
     for job in holders:
@@ -169,6 +159,7 @@ def _running(holders: list[Job], layout: Layout, policy: Policy, now: Now) -> li
                         remaining_steps=_steps_of(p50, policy),
                         hold_steps=_steps_of(p90, policy),
                         arrival=job.arrival,
+                        caps=precedence.admission.caps_of.get(job.job_id, ()),
                     )
                 )
                 start = index
@@ -206,14 +197,14 @@ def _most_per_step(wanted: list[int], forecast: DemandForecast, policy: Policy, 
     return most
 
 
-def _application(app: App, layout: Layout, policy: Policy, now: Now) -> Application:
+def _application(app: App, layout: Layout, precedence: Precedence, policy: Policy, now: Now) -> Application:
     held = [
         number for part in app.parts if part.node in layout.first for number in layout.numbers(part.node, part.gpus)
     ]
     used = app.switched if app.bucket == now.domain_ms // policy.step_ms else 0
     return Application(
         id=app.app_id,
-        priority=app.spec.priority * PRIORITY_ONE,
+        priority=app.spec.priority * PRIORITY_ONE + precedence.tier_max,
         demand=tuple(demand_steps(app, policy, now.domain_ms)),
         floor=min(app.spec.floor_gpus, app.spec.peak_gpus),
         held=tuple(sorted(held)) if held else None,

@@ -33,6 +33,8 @@ class Reason(IntEnum):
     DEPENDENCY = 17
     HELD_BY_OPERATOR = 18
     REQUEUE_BACKOFF = 19
+    RUNNING_LIMIT = 20
+    QUEUE_LIMIT = 21
 
     @property
     def public_name(self) -> str:
@@ -60,12 +62,14 @@ SENTENCES: dict[Reason, str] = {
     Reason.CLUSTER_UNKNOWN: "No such cluster is configured.",
     Reason.POOL_UNKNOWN: "The cluster has no such pool.",
     Reason.AWAITING_FORECAST: "The duration forecast hasn't arrived yet; it is waited for briefly.",
-    Reason.QUOTA_EXCEEDED: "The team already uses its quota.",
+    Reason.QUOTA_EXCEEDED: "Its team, user or queue already holds as many GPUs as the rules allow.",
     Reason.RESERVED: "A fitting block is free now, but an operator reserved it.",
     Reason.BEYOND_WINDOW: "The job may only start after the end of the planning window.",
     Reason.DEPENDENCY: "The job waits for another job to end.",
     Reason.HELD_BY_OPERATOR: "An operator holds the job.",
     Reason.REQUEUE_BACKOFF: "The job failed and waits before its next attempt.",
+    Reason.RUNNING_LIMIT: "Its team, user or queue already runs as many jobs as the rules allow.",
+    Reason.QUEUE_LIMIT: "Its team, user or queue has more jobs waiting than the rules let into planning.",
 }
 
 

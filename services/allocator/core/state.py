@@ -12,8 +12,10 @@ from schemas.decisions import PlanImproved
 from schemas.forecasts import DemandForecast, SizeForecast
 from schemas.jobs import ApplicationSpec, JobSpec
 from schemas.nodes import Health
+from schemas.rules import Rules
 from schemas.status import JobState
 from services.allocator.core.phases import Phase
+from services.allocator.core.shares import Use
 
 PART_PLACED = "placed"
 PART_RUNNING = "running"
@@ -149,7 +151,7 @@ class Finished(Struct, array_like=True):
 
 class State(Struct, dict=True):
     """One cluster. `covered` maps "topic/partition" to the next offset; `last_id` is the last accepted record's id. `advice`: per
-    pool the newest answer of full mode (`advice.py`).
+    pool the newest answer of full mode (`advice.py`). `rules`: those in force; `use`: per team what its ended jobs used.
 
     `dict`: an index derived from the fields may hang on it (`index.py`); it is never encoded.
     """
@@ -170,6 +172,8 @@ class State(Struct, dict=True):
     early_forecasts: dict[str, list[SizeForecast]] = field(default_factory=dict)
     early_demand: dict[str, DemandForecast] = field(default_factory=dict)
     advice: dict[str, PlanImproved] = field(default_factory=dict)
+    rules: Rules = Rules()
+    use: dict[str, Use] = field(default_factory=dict)
 
 
 def has_aged(advice: PlanImproved, now_ms: int) -> bool:

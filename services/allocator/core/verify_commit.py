@@ -10,6 +10,7 @@ from schemas.nodes import Health
 from schemas.records import Now
 from schemas.status import JobState, NodeGpus
 from services.allocator.core.config import Policy
+from services.allocator.core.groups import Group, groups_of, limits_of, maximum_of
 from services.allocator.core.state import State
 
 Card = tuple[str, int]
@@ -28,6 +29,7 @@ def verify_commit(state: State, effects: list[Effect], policy: Policy, now: Now)
         if isinstance(effect, Scaled):
             violations += _check_scaled(state, effect, apps, policy, now)
             apps[effect.app_id] = _cards(effect.placed)
+    violations += _check_rules(state, [effect for effect in effects if isinstance(effect, Placed)])
     for effect in effects:
         if isinstance(effect, Placed):
             violations += _check_placed(state, effect)
@@ -45,6 +47,32 @@ def verify_commit(state: State, effects: list[Effect], policy: Policy, now: Now)
             if card not in kept.get(app_id, set()) and not _open_to_new(state, card):
                 violations.append(f"{app_id} gains {card}, which takes nothing new")
     return violations
+
+
+def _check_rules(state: State, placed: list[Placed]) -> list[str]:
+    """No start takes a group above its maximum of GPUs or of running jobs. A group may be above one already: rules change."""
+    rules, found = state.rules, []
+    held: dict[tuple[Group, str], int] = {}
+    running: dict[Group, int] = {}
+    started = {effect.job_id: (effect.pool, effect.gpus) for effect in placed if effect.job_id in state.jobs}
+    grown: set[tuple[Group, str]] = set()
+    for job in state.jobs.values():
+        alive = sum(len(part.gpus) for part in job.parts if part.status in _ALIVE)
+        if job.job_id not in started and not alive:
+            continue
+        pool, gpus = started.get(job.job_id, (job.pool, alive))
+        for group in groups_of(job.spec):
+            held[group, pool] = held.get((group, pool), 0) + gpus
+            running[group] = running.get(group, 0) + 1
+            if job.job_id in started:
+                grown.add((group, pool))
+    for group, pool in sorted(grown):
+        most, count = maximum_of(rules, group, pool), limits_of(rules, group).running_max
+        if most is not None and held[group, pool] > most:
+            found.append(f"{group.words} would hold {held[group, pool]} GPUs of {pool}, {most} allowed")
+        if count is not None and running[group] > count:
+            found.append(f"{group.words} would run {running[group]} jobs, {count} allowed")
+    return found
 
 
 def _cards(placed: list[NodeGpus]) -> set[Card]:

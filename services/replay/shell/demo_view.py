@@ -46,7 +46,9 @@ REASONS = {
     "requeue_backoff": "pauses after failure",
     "node_degraded": "nodes not usable",
     "no_capacity": "no usable GPU",
-    "quota_exceeded": "team's quota used",
+    "quota_exceeded": "quota used up",
+    "running_limit": "enough jobs run",
+    "queue_limit": "queue limit",
 }
 """Short enough for a narrow column; the public names stand in docs, the sentences in `gpugrid why`."""
 BAR = "▏▎▍▌▋▊▉█"

@@ -14,8 +14,9 @@ from services.allocator.core.commit import HOLDERS_MAX
 from services.allocator.core.config import Policy
 from services.allocator.core.heuristic import plan_fast
 from services.allocator.core.holders import Holders
-from services.allocator.core.index import ROWS_MIN, Index, index_of
-from services.allocator.core.pose import aged_priority, pose
+from services.allocator.core.index import ROWS_MIN, Index, TeamOrder, index_of
+from services.allocator.core.pose import pose
+from services.allocator.core.standing import standing_of
 from services.allocator.core.state import Job
 from services.allocator.core.waiting import blockers_of
 from tests import build
@@ -31,6 +32,7 @@ def contents(index: Index, jobs: list[Job]) -> list[object]:
 
 def check(driver: Driver, policy: Policy) -> None:
     state, index = driver.state, index_of(driver.state)
+    aging, order = state.rules.aging, TeamOrder({"blue": 700, "red": 1400}, {})
     jobs = list(state.jobs.values())
     assert contents(index, jobs) == contents(Index(state), jobs)
     waiting = [job for job in jobs if not job.parts]
@@ -41,11 +43,21 @@ def check(driver: Driver, policy: Policy) -> None:
     for count in (1, 7, len(waiting), len(waiting) + 10):
         rest = [job for job in waiting if job.job_id not in excluded]
         if len(rest) > count:
-            rest.sort(key=lambda job: (-aged_priority(job, policy, driver.now_ms), job.arrival))
-        found, more = index.first_waiting(build.POOL, count, excluded, policy, driver.now_ms)
+            ranks = {
+                job.job_id: standing_of(job, aging, driver.now_ms, order.factors.get(job.spec.team, 1000)).priority
+                for job in rest
+            }
+            rest.sort(key=lambda job: (-ranks[job.job_id], job.arrival))
+        found, more = index.first_waiting(build.POOL, count, excluded, aging, driver.now_ms, order)
         assert found == rest[:count]
         assert more == (len(rest) > count)
-    assert index.first_waiting("elsewhere", 5, frozenset(), policy, driver.now_ms) == ([], False)
+    assert index.first_waiting("elsewhere", 5, frozenset(), aging, driver.now_ms, order) == ([], False)
+    few = TeamOrder({}, {"blue": 3, "red": 0})
+    found, more = index.first_waiting(build.POOL, 1000, frozenset(), aging, driver.now_ms, few)
+    teams = [job.spec.team for job in waiting]
+    assert [job.spec.team for job in found].count("blue") == min(3, teams.count("blue"))
+    assert "red" not in [job.spec.team for job in found]
+    assert more == (teams.count("blue") > 3 or teams.count("red") > 0)
 
 
 def step(driver: Driver, dice: Random, number: int) -> None:
@@ -58,6 +70,8 @@ def step(driver: Driver, dice: Random, number: int) -> None:
             job_id, size = f"j{number}-{extra}", dice.choice([1, 2, 4, 8])
             changed = {
                 "priority": dice.randrange(1, 6),
+                "team": dice.choice(["blue", "red", "green"]),
+                "deadline_ms": dice.choice([None, driver.now_ms + dice.randrange(40 * HOUR_MS)]),
                 "restart": RestartPolicy(mode=RestartMode.ON_FAILURE, attempts_max=3, backoff_s=600.0),
             }
             events = [build.accepted(job_id, size, at_ms=driver.now_ms - dice.randrange(HOUR_MS), **changed)]

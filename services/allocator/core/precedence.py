@@ -1,0 +1,105 @@
+"""Who is planned for, in which order, under which caps: the rules applied to one pool's queue at one moment.
+
+The standing of each job (`standing.py`), the shares of the teams (`shares.py`) and what the quotas admit (`quotas.py`) meet here,
+and nowhere else; `pose.py` turns the result into a planning problem, `gpugrid why` and `gpugrid policy check` into sentences.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from schemas.rules import Rules
+from services.allocator.core.config import Policy
+from services.allocator.core.groups import Group, maximum_of
+from services.allocator.core.index import Index, TeamOrder
+from services.allocator.core.quotas import Admission, admit, factors_of, limited
+from services.allocator.core.shares import ONE
+from services.allocator.core.standing import GUARANTEED_PRIORITY, OVERDUE_PRIORITY, Standing, standing_of
+from services.allocator.core.state import Job, State
+
+CAPPED_JOBS_PER_GPU = 8
+CAPPED_JOBS_MIN = 32
+"""Of a team that may hold so few GPUs no more jobs are planned at once than could ever use them, so it can't crowd others out."""
+
+
+@dataclass(frozen=True, slots=True)
+class Precedence:
+    """`queued`: jobs to plan, as the planner gets them. `priorities` in thousandths by job id. `more`: others wait behind.
+
+    `tier_max`: what guarantees and overdue jobs add at most here; applications keep their place above batch work by it.
+    """
+
+    queued: list[Job]
+    more: bool
+    standings: dict[str, Standing]
+    priorities: dict[str, int]
+    admission: Admission
+    tier_max: int
+
+
+def precedence_of(
+    state: State,
+    index: Index,
+    pool: str,
+    planned_max: int,
+    placed_elsewhere: frozenset[str],
+    policy: Policy,
+    now_ms: int,
+) -> Precedence:
+    """`placed_elsewhere`: jobs that already got a block in another pool of this decision."""
+    rules, holders = state.rules, index.holders()
+    factors = factors_of(state, holders, index.teams_waiting(), now_ms)
+    order = TeamOrder(factors, _most_planned(rules, pool, index.teams_waiting()) if limited(rules) else {})
+    queued, more = index.first_waiting(pool, planned_max, placed_elsewhere, rules.aging, now_ms, order)
+    standings = {job.job_id: _standing(job, rules, factors, policy, now_ms, False) for job in queued}
+    admission = Admission()
+    if limited(rules):
+        best_first = sorted(queued, key=lambda job: (-standings[job.job_id].priority, job.arrival))
+        holding = [job for job in holders if job.holds_gpus]
+        holding += [state.jobs[job_id] for job_id in sorted(placed_elsewhere)]
+        admission = admit(rules, pool, best_first, holding)
+        for job in queued:
+            if job.job_id in admission.guaranteed:
+                standings[job.job_id] = _standing(job, rules, factors, policy, now_ms, True)
+    return Precedence(
+        queued=queued,
+        more=more,
+        standings=standings,
+        priorities={job_id: standing.priority for job_id, standing in standings.items()},
+        admission=admission,
+        tier_max=max((_tier(standing) for standing in standings.values()), default=0),
+    )
+
+
+def expected_s(job: Job, gpus: int, policy: Policy) -> tuple[float, float]:
+    """(P50, P90) seconds of the whole job on `gpus` GPUs, capped by the declared limit; the prior where none is known."""
+    limit = job.spec.time_limit_s
+    for size in job.forecast:
+        if size.gpus == gpus:
+            return min(size.p50_s, limit), min(size.p90_s, limit)
+    scale = max(job.spec.sizes) / gpus
+    return min(policy.prior_p50_s * scale, limit), min(policy.prior_p90_s * scale, limit)
+
+
+def _standing(
+    job: Job, rules: Rules, factors: dict[str, int], policy: Policy, now_ms: int, guaranteed: bool
+) -> Standing:
+    takes_s = 0.0
+    if job.spec.deadline_ms is not None:
+        takes_s = expected_s(job, max(job.spec.sizes), policy)[1] * (1.0 - job.fraction)
+    factor = factors.get(job.spec.team, ONE)
+    return standing_of(job, rules.aging, now_ms, factor, guaranteed=guaranteed, takes_s=takes_s)
+
+
+def _tier(standing: Standing) -> int:
+    return GUARANTEED_PRIORITY * standing.guaranteed + OVERDUE_PRIORITY * standing.overdue
+
+
+def _most_planned(rules: Rules, pool: str, teams: list[str]) -> dict[str, int]:
+    """How many jobs of each capped team are planned at once."""
+    most = {}
+    for team in teams:
+        cap = maximum_of(rules, Group("team", team), pool)
+        if cap is not None:
+            most[team] = max(CAPPED_JOBS_MIN, CAPPED_JOBS_PER_GPU * cap)
+    return most

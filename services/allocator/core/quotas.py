@@ -1,0 +1,128 @@
+"""What the rules mean for one pool's planning problem: caps on groups, jobs that may not start at all, who is inside a guarantee.
+
+A maximum of GPUs becomes a cap of the grid (`caps.py`), kept in every step of the window. Limits on numbers of jobs are no matter
+of the grid: jobs above them are handed in with a refusal. Pure bookkeeping over the jobs that hold GPUs and those that wait.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from schemas.rules import Rules
+from services.allocator.core.caps import Cap
+from services.allocator.core.groups import Group, groups_of, limits_of, maximum_of, team_rules
+from services.allocator.core.reasons import Reason
+from services.allocator.core.shares import Use, charged, faded, share_factors
+from services.allocator.core.state import Job, State
+
+NO_RULES = Rules()
+
+
+@dataclass(slots=True)
+class Admission:
+    """`caps_of`, `refusals` by job id; `guaranteed`: waiting jobs inside their team's guarantee."""
+
+    caps: list[Cap] = field(default_factory=list)
+    caps_of: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    refusals: dict[str, Reason] = field(default_factory=dict)
+    guaranteed: set[str] = field(default_factory=set)
+
+
+def limited(rules: Rules) -> bool:
+    """Whether the rules limit anything; most clusters begin without."""
+    return (rules.organisation, rules.teams, rules.each_team, rules.queues) != (
+        NO_RULES.organisation,
+        NO_RULES.teams,
+        NO_RULES.each_team,
+        NO_RULES.queues,
+    )
+
+
+def used_by_team(state: State, holders: Sequence[Job], now_ms: int) -> dict[str, int]:
+    """GPU milliseconds per team, faded with age: of ended jobs, and of those that hold GPUs until now."""
+    used = {team: faded(use, now_ms, state.rules.half_life_s) for team, use in sorted(state.use.items())}
+    for job in holders:
+        if job.holds_gpus:
+            used[job.spec.team] = used.get(job.spec.team, 0) + job.gpus * max(0, now_ms - job.placed_ms)
+    return used
+
+
+def factors_of(state: State, holders: Sequence[Job], teams_waiting: Sequence[str], now_ms: int) -> dict[str, int]:
+    """Share factor per team with work now, in thousandths."""
+    if state.rules.fair_share <= 0:
+        return {}
+    teams = {*teams_waiting, *(job.spec.team for job in holders if job.holds_gpus)}
+    return share_factors(state.rules, used_by_team(state, holders, now_ms), teams)
+
+
+def charge(state: State, job: Job, until_ms: int) -> None:
+    """An attempt ended: its GPU time counts as its team's use."""
+    from_ms = min(job.placed_ms, until_ms)
+    use = state.use.get(job.spec.team, Use(0, from_ms))
+    state.use[job.spec.team] = charged(use, job.gpus, from_ms, until_ms, state.rules.half_life_s)
+
+
+def admit(rules: Rules, pool: str, queued: Sequence[Job], holding: Sequence[Job]) -> Admission:
+    """`queued`: best first. Jobs in `holding` have GPUs, of any pool, or get them with this decision in another one."""
+    found = Admission()
+    numbers: dict[Group, int] = {}
+    for job in [*holding, *queued]:
+        found.caps_of[job.job_id] = tuple(
+            _number(numbers, found, rules, group, pool)
+            for group in groups_of(job.spec)
+            if maximum_of(rules, group, pool) is not None
+        )
+    _refuse_beyond_counts(rules, queued, holding, found)
+    _mark_guaranteed(rules, pool, queued, holding, found)
+    return found
+
+
+def _number(numbers: dict[Group, int], found: Admission, rules: Rules, group: Group, pool: str) -> int:
+    if group not in numbers:
+        numbers[group] = len(found.caps)
+        found.caps.append(Cap(group.words, maximum_of(rules, group, pool) or 0))
+    return numbers[group]
+
+
+def _refuse_beyond_counts(rules: Rules, queued: Sequence[Job], holding: Sequence[Job], found: Admission) -> None:
+    """Jobs above a group's `running_max` (those that hold GPUs counted first) or, by arrival, above its `queued_max`."""
+    running: dict[Group, int] = {}
+    for job in holding:
+        for group in groups_of(job.spec):
+            running[group] = running.get(group, 0) + 1
+    waiting: dict[Group, int] = {}
+    for job in sorted(queued, key=lambda job: job.arrival):
+        groups = groups_of(job.spec)
+        if any(_full(waiting, group, limits_of(rules, group).queued_max) for group in groups):
+            found.refusals[job.job_id] = Reason.QUEUE_LIMIT
+            continue
+        for group in groups:
+            waiting[group] = waiting.get(group, 0) + 1
+    for job in queued:
+        if job.job_id in found.refusals:
+            continue
+        groups = groups_of(job.spec)
+        if any(_full(running, group, limits_of(rules, group).running_max) for group in groups):
+            found.refusals[job.job_id] = Reason.RUNNING_LIMIT
+            continue
+        for group in groups:
+            running[group] = running.get(group, 0) + 1
+
+
+def _full(counts: dict[Group, int], group: Group, most: int | None) -> bool:
+    return most is not None and counts.get(group, 0) >= most
+
+
+def _mark_guaranteed(rules: Rules, pool: str, queued: Sequence[Job], holding: Sequence[Job], found: Admission) -> None:
+    """Best first, as long as the team's GPUs and those of its jobs marked before stay inside what is guaranteed."""
+    used: dict[str, int] = {}
+    for job in holding:
+        if job.pool == pool:
+            used[job.spec.team] = used.get(job.spec.team, 0) + job.gpus
+    for job in queued:
+        team = job.spec.team
+        after = used.get(team, 0) + min(job.spec.sizes)
+        if job.job_id not in found.refusals and after <= team_rules(rules, team).guaranteed.get(pool, 0):
+            used[team] = after
+            found.guaranteed.add(job.job_id)
