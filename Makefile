@@ -13,10 +13,10 @@ LEVELS := $(wildcard tests/unit tests/properties tests/contract tests/simulation
 JIT_OFF := $(wildcard tests/unit/allocator tests/properties)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint format bench lock clean python
+.PHONY: help setup demo test test-slurm lint format bench lock clean python
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
 
 setup: $(STAMP) ## install everything: .venv from the lock file, Kafka into the user's cache folder
 	@$(BIN)/python -m deploy.local.broker resolve
@@ -37,6 +37,10 @@ test: setup lint ## prove everything: lint, then the tests by level, then the co
 	done
 	@echo "== core suites, NUMBA_DISABLE_JIT=1"
 	@NUMBA_DISABLE_JIT=1 $(BIN)/python -m pytest $(JIT_OFF) $(PYTEST_ARGS)
+
+test-slurm: setup ## the Slurm driver against a real Slurm; installs what is missing (Debian, as root)
+	@command -v slurmctld >/dev/null 2>&1 || apt-get install -y --no-install-recommends slurmctld slurmd slurm-client munge libpmix2
+	@$(BIN)/python -m pytest tests/contract/test_slurm_driver.py $(PYTEST_ARGS)
 
 lint: $(STAMP) ## style, types and import contracts
 	@$(BIN)/ruff check .

@@ -34,13 +34,15 @@ def run_key(job_id: str, attempt: int) -> RunKey:
 
 
 class RunFacts(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a driver needs to find a run again. `pid` is the job's process, `runner_pid` the one that watches it."""
+    """What a driver needs to find a run again. `pid` is the job's process, `runner_pid` the one that watches it; `name`: what another
+    scheduler calls it."""
 
     started_ms: int
     pid: int | None = None
     pid_ticks: int = 0
     runner_pid: int | None = None
     runner_ticks: int = 0
+    name: str = ""
 
 
 class LocalRun(Struct, kw_only=True, omit_defaults=True):

@@ -20,6 +20,7 @@ from services.executor.shell.drivers.job_log import LOG_BYTES_MAX, LogLimits
 from services.executor.shell.drivers.port import Driver
 from services.executor.shell.drivers.process import ProcessDriver
 from services.executor.shell.drivers.simulated import SimulatedDriver
+from services.executor.shell.drivers.slurm import Slurm, SlurmDriver
 from services.executor.shell.loop import Settings
 from services.runtime.clock import Clock
 from services.runtime.config import ConfigError, ServiceConfig
@@ -31,8 +32,10 @@ class ExecutorConfig(ServiceConfig, frozen=True, kw_only=True):
     catalog: str
     nodes: Annotated[tuple[Identifier, ...], Meta(min_length=1)]
     """The nodes this process serves: a machine serves itself, one process may play a rack."""
-    driver: Literal["process", "simulated"] = "process"
-    """`process` runs commands; `simulated` runs jobs of template `simulated`, which only take time."""
+    driver: Literal["process", "slurm", "simulated"] = "process"
+    """`process` runs commands here, `slurm` as batch jobs; `simulated` runs jobs of template `simulated`, which only take time."""
+    slurm_partition: str = ""
+    """Where `slurm` submits; empty: Slurm's default."""
     stop_jobs_on_exit: bool = False
     """1: an orderly stop ends the jobs, too (a demo). 0: they go on and the next executor adopts them (a restart)."""
     journal_fsync: bool = True
@@ -88,6 +91,10 @@ def driver_of(config: ExecutorConfig, clock: Clock) -> Driver:
         if not node or not address:
             raise ConfigError(f"GPUGRID_NODE_HOSTS must be node=address, separated by commas, not {pair!r}.")
         hosts[node] = address
+    if config.driver == "slurm":
+        return SlurmDriver(
+            clock, nodes_dir(config), Site(nodes=config.nodes, hosts=hosts), Slurm(config.slurm_partition)
+        )
     devices = device_facts() if _is_this_machine(config) else DeviceFacts()
     uuids = {config.nodes[0]: devices.uuids} if devices.uuids else {}
     return ProcessDriver(

@@ -17,6 +17,7 @@ import time
 PR_SET_CHILD_SUBREAPER = 36
 LEFTOVER_ROUNDS_MAX = 1_000
 """Killing what escaped into sessions of its own: each round kills every child there is; forks faster than that are lost."""
+FORWARDED_SIGNALS = (signal.SIGUSR1, signal.SIGUSR2, signal.SIGHUP, signal.SIGINT)
 RESET_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGPIPE, signal.SIGXFSZ)
 
 
@@ -28,6 +29,9 @@ def main(folder: str, notify_fd: int) -> None:
         signal.signal(ignored, signal.SIG_IGN)
     if not claim(folder, {"pid": os.getpid(), "ticks": start_ticks()}):
         return
+    for name in spec.get("inherit", ()):
+        if name in os.environ:
+            spec["environment"][name] = os.environ[name]
     child, error = spawn(spec)
     if error is not None:
         write(folder, "exit.json", {"errno": error[1], "stage": error[0], "wall_ms": wall_ms()})
@@ -35,8 +39,17 @@ def main(folder: str, notify_fd: int) -> None:
         write(folder, "job.json", {"pid": child, "ticks": start_ticks(child), "wall_ms": wall_ms()})
     told(notify_fd)
     if error is None:
+        if spec.get("forward"):
+            forward(child)
         adopt_orphans()
         write(folder, "exit.json", watch(child), durable=True)
+
+
+def forward(child: int) -> None:
+    """Where only this process can be signalled (a batch system), hand on: the end to the whole group, anything else to the job."""
+    for number in FORWARDED_SIGNALS:
+        signal.signal(number, lambda received, _: os.kill(child, received))
+    signal.signal(signal.SIGTERM, lambda received, _: os.killpg(child, received))
 
 
 def adopt_orphans() -> None:

@@ -32,6 +32,10 @@ def put(path: Path, content: str) -> None:
     fresh.replace(path)
 
 
+async def reached() -> bool:
+    return True
+
+
 async def heard(talk: Conversation) -> Answer | Progress:
     async with asyncio.timeout(PATIENCE_S):
         while (said := talk.unheard()) is None:
@@ -83,7 +87,7 @@ async def test_an_answer_from_before_the_request_is_no_answer_to_it_but_still_ne
     put(tmp_path / "checkpoint-answer", '{"fraction": 0.1, "location": "old"}')
     gone = asyncio.Event()
     gone.set()
-    assert await talk.ask(lambda: True, PATIENCE_S, gone) is None
+    assert await talk.ask(reached, PATIENCE_S, gone) is None
     assert not (tmp_path / "checkpoint-request").exists()
     assert talk.unheard() == Answer(0.1, "old")
 

@@ -12,7 +12,7 @@ import asyncio
 import contextlib
 import os
 import tempfile
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from hashlib import sha256
 from pathlib import Path
 from typing import Annotated, TypeVar
@@ -92,7 +92,7 @@ class Conversation:
 
     # --- what it is asked
 
-    async def ask(self, signal_job: Callable[[], bool], wait_s: float, gone: asyncio.Event) -> Answer | None:
+    async def ask(self, signal_job: Callable[[], Awaitable[bool]], wait_s: float, gone: asyncio.Event) -> Answer | None:
         """Request a checkpoint and wait for the answer; None if there was none in time. `signal_job`: False if it is gone."""
         request = self._folder / REQUEST_FILE
         try:
@@ -101,7 +101,7 @@ class Conversation:
             return None  # a full disk: the job could not save its work either
         before = self._identity(ANSWER_FILE)
         try:
-            if not signal_job():
+            if not await signal_job():
                 return None
             until_s = self._clock.wall_s() + wait_s
             while True:

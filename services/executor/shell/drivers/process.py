@@ -88,7 +88,7 @@ class ProcessRun:
     async def checkpoint(self, wait_s: float) -> Answer | None:
         return await self._talk.ask(self._request, wait_s, self._gone)
 
-    def _request(self) -> bool:
+    async def _request(self) -> bool:
         policy = self._assignment.checkpoint
         if policy.mode is CheckpointMode.FILE:
             return self._job.alive()
