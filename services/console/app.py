@@ -8,7 +8,17 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from services.console import cli_forecast, cli_grid, cli_jobs, cli_log, cli_page, cli_reports, cli_stack, plan_command
+from services.console import (
+    cli_forecast,
+    cli_grid,
+    cli_jobs,
+    cli_log,
+    cli_page,
+    cli_reports,
+    cli_runs,
+    cli_stack,
+    plan_command,
+)
 from services.console.errors import ConsoleError
 from services.console.session import Session
 
@@ -46,6 +56,9 @@ def build_app() -> typer.Typer:
     add("change", cli_jobs.change, JOBS)
     add("jobs", cli_jobs.jobs, JOBS)
     add("why", cli_jobs.why, JOBS)
+    add("checkpoint", cli_runs.checkpoint, JOBS)
+    add("logs", cli_runs.logs, JOBS)
+    add("events", cli_runs.events, JOBS)
     add("grid", cli_grid.grid, GRID)
     add("nodes", cli_grid.nodes, GRID)
     add("plan", plan_command.plan, GRID)
