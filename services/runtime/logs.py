@@ -2,13 +2,17 @@
 
     log.info("refused", extra={"job_id": job_id, "trace_id": trace_id, "reason": "unknown-pool"})
 
+What is logged while a record is handled carries that record's trace and place without being told (`during`).
 Owns: the line's form and the root logger's set-up. Refuses to be configured twice. Read next: `process.py`.
 """
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import sys
+from collections.abc import Iterator, Mapping
+from contextvars import ContextVar
 from datetime import UTC, datetime
 from typing import Any, TextIO
 
@@ -28,7 +32,19 @@ QUIET_LOGGERS = (
 """Libraries that log each step and reconnection (faust under the names of our modules that subclass it); their warnings
 still show."""
 
+_DURING: ContextVar[Mapping[str, Any] | None] = ContextVar("gpugrid_logs_during", default=None)
+
 _ENCODE = msgspec.json.Encoder(enc_hook=str).encode
+
+
+@contextlib.contextmanager
+def during(fields: Mapping[str, Any]) -> Iterator[None]:
+    """Lines written inside carry these fields, unless they name their own."""
+    token = _DURING.set(fields)
+    try:
+        yield
+    finally:
+        _DURING.reset(token)
 
 
 class JsonLines(logging.Formatter):
@@ -48,8 +64,9 @@ class JsonLines(logging.Formatter):
             "logger": record.name,
             "message": record.getMessage(),
         }
+        during = _DURING.get() or {}
         for name in FIELDS:
-            value = record.__dict__.get(name)
+            value = record.__dict__.get(name, during.get(name))
             if value is not None:
                 line[name] = value
         if record.exc_info:

@@ -27,6 +27,7 @@ from opentelemetry.trace import Link, SpanContext, SpanKind, Status, StatusCode,
 
 from schemas.records import Message, Now, Record
 from services.runtime.handler import Handler
+from services.runtime.logs import during
 from services.runtime.span_spool import SpanLine, SpanSpool
 from services.runtime.traceparent import HEADER, TraceContext, context_of, parse_traceparent, with_traceparent
 
@@ -292,8 +293,10 @@ def traced_handle(spans: Spans, service: str, group: str) -> Callable[[Handler, 
             kind="consumer",
             span_id=span_id_of(service, record),
         )
+        place = {"trace_id": context.trace_id, "topic": record.topic, "partition": record.partition}
         try:
-            answers = handler.handle(record, now)
+            with during({**place, "offset": record.offset}):
+                answers = handler.handle(record, now)
         except Exception as error:
             span.end(error=repr(error))
             raise

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections import Counter
 
@@ -26,6 +27,9 @@ REPORTS = ("job.started.v1", "job.checkpointed.v1", "job.completed.v1", "job.fai
 Report = JobStarted | JobCheckpointed | JobCompleted | JobFailed | JobStopped
 QUEUE_PERIOD_S = 1.0
 """Counting the queue walks over it: often enough for a gauge, rare enough for 10,000 jobs."""
+
+
+log = logging.getLogger(__name__)
 
 
 class DecisionObserver:
@@ -85,6 +89,8 @@ class DecisionObserver:
             job = state.jobs.get(job_id)
             if isinstance(effect, Placed) and job is not None:
                 self._queue_wait(job, record, traceparent, start_ns)
+                said = {"job_id": job_id, "trace_id": traceparent[3:35], "cluster": record.cluster}
+                log.info("placed", extra={**said, "sequence": record.sequence})
 
     def _queue_wait(self, job: Job, record: DecisionMade, traceparent: str, start_ns: int) -> None:
         """The wait may have been days: no span is open so long. It is a moment with the wait as a number, linked to the job's
@@ -131,6 +137,9 @@ class DecisionObserver:
             case JobCompleted() | JobFailed() | JobStopped():
                 attributes["gpugrid.run_s"] = event.run_s
                 error = f"{event.cause.value} {event.detail}".strip() if isinstance(event, JobFailed) else None
+                if error is not None:
+                    said = {"job_id": event.job_id, "trace_id": traceparent[3:35], "node_id": event.node}
+                    log.warning("failed", extra={**said, "reason": error})
                 self._spans.begin("end", traceparent, attributes, start_ns=at_ns).end(error)
 
     def _count_report(self, state: State, event: Report) -> None:
