@@ -10,8 +10,11 @@ import sys
 
 COMMANDS: dict[str, list[str]] = {
     "allocator": ["-m", "bench.allocator"],
+    "backtest": ["-m", "bench.backtest"],
     "latency": ["-m", "bench.pipeline", "latency"],
     "throughput": ["-m", "bench.pipeline", "throughput"],
+    "forecaster-speed": ["-m", "bench.forecaster", "speed"],
+    "forecaster-accuracy": ["-m", "bench.forecaster", "accuracy"],
     "days": ["-m", "services.console", "simulate", "--seeds", "10", "--json-file", "bench/results/days.json"],
 }
 

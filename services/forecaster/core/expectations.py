@@ -31,6 +31,12 @@ SHARPNESS = 0.5
 FIRST_SHARE_KNOWN, FIRST_SHARE_NEW = 0.3, 0.9
 """Weight of the facts before any record: little beside a history of the same thing, nearly all without."""
 
+WIDTH_STEP = 0.01
+"""How much one outcome narrows or widens P90 of its kind (adaptive conformal inference, as in `calibration.py`, but both ways: here
+a miss is known when the run ends, and the distance scales with what is known of the key)."""
+WIDTH_MIN, WIDTH_MAX = 0.3, 3.0
+MISS_SHARE = 0.1
+
 Key = tuple[str, ...]
 
 
@@ -86,6 +92,7 @@ class Expectations:
         self._keys_max = keys_max
         self._ratios: OrderedDict[Key, _Ratios] = OrderedDict()
         self._records: dict[tuple[str, bool], _Record] = {}
+        self._widths: dict[str, float] = {}
 
     @property
     def key_count(self) -> int:
@@ -104,7 +111,7 @@ class Expectations:
             around = own.square - 2 * fresh * own.mean + fresh * fresh * own.weight
             variance = (around + LEANING_WEIGHT * (variance + (mean - fresh) ** 2)) / total
             mean, runs = fresh, own.weight
-        spread = max(variance, SPREAD_MIN**2) ** 0.5
+        spread = max(variance, SPREAD_MIN**2) ** 0.5 * self._widths.get(keys[0][0], 1.0)
         middle = expected.log_s + mean
         return Opinion(middle, middle + Z90 * spread, self._share(keys[0][0], known), runs)
 
@@ -130,7 +137,10 @@ class Expectations:
             self._ratios[key] = own
             if len(self._ratios) > self._keys_max:
                 self._ratios.popitem(last=False)
-        record = self._records.setdefault((keys[0][0], told.known), _Record())
+        kind, missed = keys[0][0], 1.0 if log_s > told.facts[1] else 0.0
+        width = self._widths.get(kind, 1.0) * exp(WIDTH_STEP * (missed - MISS_SHARE))
+        self._widths[kind] = min(max(width, WIDTH_MIN), WIDTH_MAX)
+        record = self._records.setdefault((kind, told.known), _Record())
         record.runs = RECORD_MEMORY * record.runs + 1.0
         record.facts_loss = RECORD_MEMORY * record.facts_loss + pinball(log_s, told.facts)
         record.history_loss = RECORD_MEMORY * record.history_loss + pinball(log_s, told.history)
