@@ -9,6 +9,7 @@ import typer
 from typer.core import TyperGroup
 
 from services.console import (
+    cli_backtest,
     cli_forecast,
     cli_grid,
     cli_jobs,
@@ -81,6 +82,7 @@ def build_app() -> typer.Typer:
     add("down", cli_stack.down, STACK)
     add("demo", cli_stack.demo, STACK)
     add("simulate", cli_stack.simulate, STACK)
+    add("backtest", cli_backtest.backtest, STACK)
     add("serve-stack", cli_stack.serve_stack, STACK, hidden=True)
     return app
 

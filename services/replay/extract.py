@@ -1,7 +1,8 @@
 """Makes the bundled extracts from the full public traces: `python -m services.replay.extract SOURCE [--target FOLDER]`.
 
-SOURCE is a folder with `philly/philly_jobs.csv.gz` and `servegen2025/rate_by_client_<model>.csv.gz` (columns as in
-data/README.md). Writes the same bytes every time. Refuses to guess: a missing file or column ends it with one sentence.
+SOURCE is a folder with `philly/philly_jobs.csv.gz`, `openb2023/openb_pod_list_default.csv.gz`, `lingjun2023/crux_jobs.csv` and
+`servegen2025/rate_by_client_<model>.csv.gz`, with the columns named in data/README.md.
+Writes the same bytes every time. Refuses to guess: a missing file or column ends it with one sentence.
 """
 
 from __future__ import annotations
@@ -33,6 +34,18 @@ each with the day before: from EVENING_FROM on its jobs are kept, too; they are 
 EVENING_FROM = "18:00:00"
 CLIENTS = (("chat", "m-small", "c5"), ("assistant", "m-small", "c31"), ("documents", "m-mid", "c40"))
 """Application, model, client: three clients with a clear daily rhythm, one peaking in the evening, two during the day."""
+OPENB_COLUMNS = (
+    "cpu_milli",
+    "memory_mib",
+    "num_gpu",
+    "qos",
+    "creation_time",
+    "scheduled_time",
+    "deletion_time",
+)
+OPENB_FROM_S = 115 * 86_400
+"""Before day 115 the trace has 19 pods."""
+LINGJUN_COLUMNS = ("submit_s", "num_gpus", "duration_s")
 PHILLY_COLUMNS = ("submit_time", "num_gpus", "span_s", "run_s", "vc")
 
 
@@ -41,13 +54,19 @@ class SourceError(Exception):
 
 
 def _rows(path: Path) -> list[dict[str, str]]:
+    opened = gzip.open if path.suffix == ".gz" else open
     try:
-        with gzip.open(path, "rt", encoding="utf-8", newline="") as file:
+        with opened(path, "rt", encoding="utf-8", newline="") as file:
             return list(csv.DictReader(file))
     except OSError as error:
         raise SourceError(
-            f"can't read {path}: {error}; SOURCE must be a folder with philly/ and servegen2025/"
+            f"can't read {path}: {error}; SOURCE must be a folder with philly/, openb2023/, lingjun2023/ and servegen2025/"
         ) from None
+
+
+def _columns(rows: list[dict[str, str]], name: str, columns: Sequence[str]) -> None:
+    if not rows or not set(columns) <= set(rows[0]):
+        raise SourceError(f"{name} needs the columns {', '.join(columns)}")
 
 
 def _write(path: Path, header: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
@@ -61,8 +80,7 @@ def _write(path: Path, header: Sequence[str], rows: Iterable[Sequence[str]]) -> 
 def extract_philly(source: Path, target: Path) -> int:
     """Write the jobs of DAYS and of the evenings before; returns how many."""
     rows = _rows(source / "philly" / "philly_jobs.csv.gz")
-    if not rows or not set(PHILLY_COLUMNS) <= set(rows[0]):
-        raise SourceError(f"philly_jobs.csv.gz needs the columns {', '.join(PHILLY_COLUMNS)}")
+    _columns(rows, "philly_jobs.csv.gz", PHILLY_COLUMNS)
     kept = []
     for row in rows:
         date, _, clock = row["submit_time"].partition(" ")
@@ -70,6 +88,30 @@ def extract_philly(source: Path, target: Path) -> int:
             kept.append([row[column] for column in PHILLY_COLUMNS])
     _write(target / "philly_days.csv.gz", PHILLY_COLUMNS, kept)
     return len(kept)
+
+
+def extract_openb(source: Path, target: Path) -> int:
+    """Write the pods that asked for GPUs, were scheduled and ended, from OPENB_FROM_S on; returns how many."""
+    rows = _rows(source / "openb2023" / "openb_pod_list_default.csv.gz")
+    _columns(rows, "openb_pod_list_default.csv.gz", OPENB_COLUMNS)
+    kept = [
+        [row[column] for column in OPENB_COLUMNS]
+        for row in rows
+        if int(row["num_gpu"]) and row["scheduled_time"] and row["deletion_time"]
+        if float(row["creation_time"]) >= OPENB_FROM_S
+    ]
+    _write(target / "openb_pods.csv.gz", OPENB_COLUMNS, kept)
+    return len(kept)
+
+
+def extract_lingjun(source: Path, target: Path) -> int:
+    """Write all jobs; returns how many."""
+    rows = _rows(source / "lingjun2023" / "crux_jobs.csv")
+    _columns(rows, "crux_jobs.csv", LINGJUN_COLUMNS)
+    _write(
+        target / "lingjun_jobs.csv.gz", LINGJUN_COLUMNS, ([row[column] for column in LINGJUN_COLUMNS] for row in rows)
+    )
+    return len(rows)
 
 
 def extract_servegen(source: Path, target: Path) -> int:
@@ -101,12 +143,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     try:
         jobs = extract_philly(options.source, options.target)
+        pods = extract_openb(options.source, options.target)
+        lingjun = extract_lingjun(options.source, options.target)
         windows = extract_servegen(options.source, options.target)
     except SourceError as error:
         print(f"extract: {error}", file=sys.stderr)
         return 1
     print(
-        f"{jobs} jobs of {len(DAYS)} days, {windows} windows of {len(CLIENTS)} applications written to {options.target}"
+        f"{jobs} jobs of {len(DAYS)} days, {pods} pods, {lingjun} Lingjun jobs, {windows} windows of {len(CLIENTS)} applications "
+        f"written to {options.target}"
     )
     return 0
 

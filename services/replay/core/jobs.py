@@ -87,11 +87,12 @@ def make_job(row: TraceJob, number: int, arrival_ms: int, shape: Shape, draw: np
     times = run_times(requested, sizes, run_s, shape.node_gpus)
     long_training = kind is Kind.TRAINING and run_s >= CHECKPOINT_RUN_S_MIN
     saves = long_training and draw.random() < CHECKPOINT_SHARE
+    user = f"{row.team}-u{int(draw.integers(USERS_PER_TEAM))}"
     spec = JobSpec(
         kind=kind,
         team=row.team,
-        user=f"{row.team}-u{int(draw.integers(USERS_PER_TEAM))}",
-        priority=_pick(PRIORITIES_DEBUG if kind is Kind.DEBUG else PRIORITIES, draw),
+        user=row.user or user,
+        priority=_pick(row.priorities or (PRIORITIES_DEBUG if kind is Kind.DEBUG else PRIORITIES), draw),
         sizes=sizes,
         requested_gpus=requested,
         memory_mib=_pick(MEMORY_GIB, draw) * 1024,

@@ -7,12 +7,17 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class TraceJob:
-    """One row: submitted at `submit_ms` (the trace's local time read as UTC). `team` is "unknown" where the trace has none."""
+    """One row: submitted at `submit_ms` (the trace's local time read as UTC). `team` is "unknown" where the trace has none.
+
+    What `user`, `priorities` (the priorities to draw from, with their shares) leave empty is drawn by `jobs.py`'s rules.
+    """
 
     submit_ms: int
     gpus: int
     run_s: float
     team: str
+    user: str = ""
+    priorities: tuple[tuple[int, float], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

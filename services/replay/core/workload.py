@@ -51,7 +51,7 @@ def build_day(
         raise ValueError(f"seed must be between 0 and {2**31 - 1}, not {seed}")
     start_ms = trace.days[day]
     apps = _apps(trace, seed, hours, gpus)
-    shape = rules.Shape(node_gpus=node_gpus, size_max=_size_max(gpus, node_gpus, sum(app.peak_gpus for app in apps)))
+    shape = rules.Shape(node_gpus=node_gpus, size_max=size_max(gpus, node_gpus, sum(app.peak_gpus for app in apps)))
     bare = Day(day, seed, start_ms, hours, gpus, node_gpus, CLUSTER, POOL, (), apps)
     wanted_gpu_s = load * bare.capacity_gpu_s - bare.app_gpu_s()
     jobs = _jobs(trace, bare, shape, wanted_gpu_s)
@@ -68,7 +68,7 @@ def _apps(trace: Trace, seed: int, hours: float, gpus: int) -> tuple[DayApp, ...
     )
 
 
-def _size_max(gpus: int, node_gpus: int, reserved: int) -> int:
+def size_max(gpus: int, node_gpus: int, reserved: int) -> int:
     """The largest block the simple policies can ever start beside the reserved peaks, at most a quarter of the pool."""
     left = gpus - reserved
     size = 1

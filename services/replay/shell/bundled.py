@@ -30,12 +30,12 @@ class TraceError(ValueError):
 
 def bundled_trace() -> Trace:
     """The extracts in `data/`."""
-    jobs = _job_rows(_data("philly_days.csv.gz"), "philly_days.csv.gz")
+    jobs = job_rows(bundled_bytes("philly_days.csv.gz"), "philly_days.csv.gz")
     return Trace(
         name="philly",
         days={day: _midnight_ms(day) for day in DAYS},
         jobs=jobs,
-        series=_series(),
+        series=load_series(),
         load_days=LOAD_DAYS,
     )
 
@@ -46,10 +46,10 @@ def trace_of_file(path: Path) -> Trace:
         content = path.read_bytes()
     except OSError as error:
         raise TraceError(f"can't read the trace {path}: {error.strerror or error}") from None
-    jobs = _job_rows(content, str(path))
+    jobs = job_rows(content, str(path))
     names = sorted({_date(row.submit_ms) for row in jobs})
     days = {name: _midnight_ms(name) for name in names}
-    return Trace(name=path.name, days=days, jobs=jobs, series=_series(), load_days=LOAD_DAYS)
+    return Trace(name=path.name, days=days, jobs=jobs, series=load_series(), load_days=LOAD_DAYS)
 
 
 def day_of_seed(trace: Trace, seed: int) -> str:
@@ -58,7 +58,7 @@ def day_of_seed(trace: Trace, seed: int) -> str:
     return names[seed % len(names)]
 
 
-def _data(name: str) -> bytes:
+def bundled_bytes(name: str) -> bytes:
     return (resources.files("services.replay") / "data" / name).read_bytes()
 
 
@@ -70,7 +70,7 @@ def _date(time_ms: int) -> str:
     return (_EPOCH + timedelta(milliseconds=time_ms)).strftime("%Y-%m-%d")
 
 
-def _table(content: bytes, name: str) -> list[dict[str, str]]:
+def table(content: bytes, name: str) -> list[dict[str, str]]:
     try:
         text = (gzip.decompress(content) if content[:2] == b"\x1f\x8b" else content).decode("utf-8")
     except (OSError, EOFError, UnicodeDecodeError) as error:
@@ -81,8 +81,8 @@ def _table(content: bytes, name: str) -> list[dict[str, str]]:
     return rows
 
 
-def _job_rows(content: bytes, name: str) -> tuple[TraceJob, ...]:
-    rows = _table(content, name)
+def job_rows(content: bytes, name: str) -> tuple[TraceJob, ...]:
+    rows = table(content, name)
     missing = [column for column in REQUIRED if not rows or column not in rows[0]]
     if missing or not ("run_s" in rows[0] or "span_s" in rows[0]):
         wanted = ", ".join(missing) or "run_s or span_s"
@@ -106,8 +106,8 @@ def _job_row(row: dict[str, str]) -> TraceJob:
     return TraceJob(submit_ms=submit_ms, gpus=gpus, run_s=run_s, team=row.get("vc") or TEAM_UNKNOWN)
 
 
-def _series() -> tuple[LoadSeries, ...]:
-    rows = _table(_data("servegen_apps.csv.gz"), "servegen_apps.csv.gz")
+def load_series() -> tuple[LoadSeries, ...]:
+    rows = table(bundled_bytes("servegen_apps.csv.gz"), "servegen_apps.csv.gz")
     window_s = int(rows[1]["window_start_s"]) - int(rows[0]["window_start_s"])
     return tuple(
         LoadSeries(app, window_s, tuple(float(row[app]) if row[app] else None for row in rows))

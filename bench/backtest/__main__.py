@@ -1,0 +1,87 @@
+"""`python -m bench.backtest`: three traces at the load where FIFO's P90 wait exceeds two hours, and once more where every pool is short.
+
+Writes bench/results/backtest.json and one SVG per trace. Reads nothing but the bundled extracts. About ten minutes on two cores.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from bench.allocator.__main__ import machine, versions
+from services.replay.backtest import Backtest, BacktestOptions, run_backtest, settled, span_of
+from services.replay.core.beliefs import Level
+from services.replay.shell.backtest_picture import backtest_svg
+from services.replay.shell.formats import TRACES
+
+RESULTS = Path(__file__).parents[1] / "results"
+BUSY_LOAD = 0.9
+"""The second load: every pool is short of GPUs, FIFO keeps people waiting for half a day and more."""
+DAYS = {"philly": 3, "openb": 2, "lingjun": 3}
+
+
+def main() -> int:
+    """Parse options, run, report."""
+    parser = argparse.ArgumentParser(prog="python -m bench.backtest", description=__doc__)
+    parser.add_argument("--traces", default=",".join(TRACES), help="which traces (default: all)")
+    parser.add_argument("--workers", type=int, default=0, help="runs at a time (default: one per core)")
+    parser.add_argument("--no-peer", action="store_true", help="skip the comparison with AccaSim (group `peers`)")
+    parser.add_argument("--out", type=Path, default=RESULTS / "backtest.json")
+    options = parser.parse_args()
+    begun_s = time.perf_counter()
+    report: dict[str, Any] = {
+        "machine": machine(),
+        "versions": versions(),
+        "load_at_start": os.getloadavg()[0],
+        "queueing": {},
+        "busy": {},
+    }
+    for name in options.traces.split(","):
+        base = settled(BacktestOptions(trace=name, days=DAYS[name]))
+        found = _run(base, options.workers)
+        report["queueing"][name] = _document(found)
+        (options.out.parent / f"backtest-{name}.svg").write_text(backtest_svg(found), encoding="utf-8")
+        busy = replace(base, load=BUSY_LOAD, days=1, levels=(Level.TRUE, Level.FORECAST))
+        report["busy"][name] = _document(_run(busy, options.workers))
+    if not options.no_peer:
+        from bench.backtest.peer import compare_with_peer
+
+        report["peer"] = compare_with_peer(span_of(settled(BacktestOptions(load=1.0))).day)
+    report["took_s"] = round(time.perf_counter() - begun_s, 1)
+    options.out.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
+    print(f"\nwritten: {options.out}, in {report['took_s']:.0f} s")
+    return 0
+
+
+def _run(options: BacktestOptions, workers: int) -> Backtest:
+    from rich.console import Console
+
+    from services.replay.shell.backtest_view import backtest_tables
+
+    def done(name: str, finished: int, of: int) -> None:
+        print(f"{options.trace} at load {options.load:g}: {finished} of {of}, {name}", file=sys.stderr, flush=True)
+
+    found = run_backtest(options, workers=workers, done=done)
+    Console(width=150).print(backtest_tables(found))
+    return found
+
+
+def _document(found: Backtest) -> Any:
+    """Without the series, which are in the picture."""
+    document = msgspec.to_builtins(found)
+    for one in document["findings"]:
+        one["schedulability"] = {"share": one["schedulability"]["share"]}
+        del one["outcome"]["kinds"], one["outcome"]["wait_s"]
+    return document
+
+
+if __name__ == "__main__":
+    sys.exit(main())
