@@ -22,6 +22,7 @@ from schemas.executions import JobCompleted, JobFailed, JobStarted, JobStopped
 from schemas.jobs import JobAccepted, JobAmended, JobRevoked
 from schemas.models import ModelChosen, TrainedModel
 from schemas.records import Message, Now, Record
+from schemas.registry import TYPES
 from services.forecaster.core.answers import SERVICE, SOURCE, Answers
 from services.forecaster.core.cluster import ClusterForecasts
 from services.forecaster.core.duration import Model
@@ -31,6 +32,15 @@ from services.forecaster.core.retraining import Fitted, Order, Rhythm
 
 __all__ = ["SERVICE", "SOURCE", "ForecasterHandler", "Settings"]
 
+FOLDED = (
+    "job.accepted.v1", "job.amended.v1", "job.revoked.v1", "job.started.v1", "job.stopped.v1", "job.completed.v1",
+    "job.failed.v1", "demand.observed.v1", "model.chosen.v1",
+)  # fmt: skip
+NOT_OURS = frozenset(
+    name for name, (_, topic) in TYPES.items() if topic in ("jobs", "executions", "models") and name not in FOLDED
+)
+"""Events on our topics that say nothing about durations (progress, checkpoints, node reports …), most of `executions` by number:
+told by their header and not decoded. Whether they are well formed is for those who use them to say."""
 ANSWERS_KEPT = 2_048
 """Ten full batches: what a failed send or a rebalance may ask for again."""
 LOOKS_PER_RECORD_MAX = 2
@@ -120,7 +130,7 @@ class ForecasterHandler:
 
     def recover(self, record: Record) -> None:
         """Fold a record into the state without answering. What can't be read was dead-lettered when it was handled."""
-        if not self._is_new(record):
+        if not self._is_new(record) or record.header("ce_type") in NOT_OURS:
             return
         try:
             envelope = decode_record(record)
@@ -139,6 +149,9 @@ class ForecasterHandler:
 
     def handle(self, record: Record, now: Now) -> list[Message]:
         """Fold a record and return what to publish. Never raises for bad input."""
+        if record.header("ce_type") in NOT_OURS:
+            self._is_new(record)
+            return []
         self._settle()
         place = (record.topic, record.partition, record.offset)
         if place in self._answers:
