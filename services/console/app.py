@@ -15,6 +15,7 @@ from services.console import (
     cli_jobs,
     cli_log,
     cli_page,
+    cli_policy,
     cli_reports,
     cli_runs,
     cli_stack,
@@ -66,6 +67,7 @@ def build_app() -> typer.Typer:
     add("diagnose", cli_reports.diagnose, GRID)
     add("drain", cli_grid.drain, GRID)
     add("undrain", cli_grid.undrain, GRID)
+    app.add_typer(cli_policy.build_policy(), name="policy", rich_help_panel=GRID)
     app.add_typer(cli_forecast.build_forecast(), name="forecast", rich_help_panel=FORECAST)
     add("trace", cli_log.trace, LOG)
     add("latency", cli_reports.latency, LOG)

@@ -7,6 +7,7 @@ from schemas.jobs import CheckpointPolicy
 from schemas.placements import Assignment, Desired, NodePlaced
 from schemas.status import JobState, JobStatusChanged, NodeGpus
 from services.allocator.core.index import index_of
+from services.allocator.core.quotas import Holdings
 from services.allocator.core.reasons import SENTENCES, reason_named
 from services.allocator.core.state import PARTS_ALIVE, App, Changes, Job, Part, State
 
@@ -93,12 +94,12 @@ def _of_app(app: App, part: Part) -> Assignment:
 
 def statuses(state: State, changes: Changes) -> list[JobStatusChanged]:
     """Status of everything the decision touched, in the order it was touched."""
-    index = index_of(state)
+    index, holdings = index_of(state), Holdings(state)
     found = []
     for job_id in changes.jobs:
         job = state.jobs.get(job_id) or changes.ended.get(job_id)
         if job is not None:
-            found.append(_status_of_job(state, job, index.position(job)))
+            found.append(_status_of_job(state, job, index.position(job), holdings))
         elif (app := state.apps.get(job_id)) is not None:
             found.append(_status_of_app(state, app))
         else:
@@ -106,11 +107,11 @@ def statuses(state: State, changes: Changes) -> list[JobStatusChanged]:
     return found
 
 
-def _status_of_job(state: State, job: Job, position: int | None) -> JobStatusChanged:
+def _status_of_job(state: State, job: Job, position: int | None, holdings: Holdings) -> JobStatusChanged:
     ended = state.finished.get(job.job_id)
     reason, detail = job.reason, job.cause
     if job.state is JobState.QUEUED and job.reason:
-        detail = SENTENCES[reason_named(job.reason)]
+        detail = SENTENCES[reason_named(job.reason)] + holdings.full_groups(job)
     elif job.state is JobState.RUNNING and job.overtime:
         reason, detail = OVERTIME, OVERTIME_SENTENCE
     return JobStatusChanged(

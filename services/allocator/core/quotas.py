@@ -12,11 +12,15 @@ from dataclasses import dataclass, field
 from schemas.rules import Rules
 from services.allocator.core.caps import Cap
 from services.allocator.core.groups import Group, groups_of, limits_of, maximum_of, team_rules
+from services.allocator.core.index import index_of
 from services.allocator.core.reasons import Reason
 from services.allocator.core.shares import Use, charged, faded, share_factors
 from services.allocator.core.state import Job, State
 
 NO_RULES = Rules()
+_RULE_REASONS = frozenset(
+    reason.public_name for reason in (Reason.QUOTA_EXCEEDED, Reason.RUNNING_LIMIT, Reason.QUEUE_LIMIT)
+)
 
 
 @dataclass(slots=True)
@@ -61,6 +65,39 @@ def charge(state: State, job: Job, until_ms: int) -> None:
     from_ms = min(job.placed_ms, until_ms)
     use = state.use.get(job.spec.team, Use(0, from_ms))
     state.use[job.spec.team] = charged(use, job.gpus, from_ms, until_ms, state.rules.half_life_s)
+
+
+class Holdings:
+    """What every group holds now, counted once, when first asked."""
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+        self._gpus: dict[tuple[Group, str], int] | None = None
+        self._running: dict[Group, int] = {}
+
+    def full_groups(self, job: Job) -> str:
+        """For a job that a rule keeps waiting: which group is full, and of what, as a sentence. Empty for any other reason."""
+        if job.reason not in _RULE_REASONS:
+            return ""
+        rules, found = self._state.rules, []
+        for group in groups_of(job.spec):
+            for pool in job.pools:
+                most, held = maximum_of(rules, group, pool), self._held(group, pool)
+                if most is not None and held + min(job.spec.sizes) > most:
+                    found.append(f"{group.words} holds {held} of {most} GPUs of {pool}")
+            count, running = limits_of(rules, group).running_max, self._running.get(group, 0)
+            if count is not None and running >= count:
+                found.append(f"{group.words} runs {running} of {count} jobs")
+        return f" Now {'; '.join(found)}." if found else ""
+
+    def _held(self, group: Group, pool: str) -> int:
+        if self._gpus is None:
+            self._gpus = {}
+            for job in index_of(self._state).holders():
+                for of in groups_of(job.spec) if job.holds_gpus else ():
+                    self._gpus[of, job.pool] = self._gpus.get((of, job.pool), 0) + job.gpus
+                    self._running[of] = self._running.get(of, 0) + 1
+        return self._gpus.get((group, pool), 0)
 
 
 def admit(rules: Rules, pool: str, queued: Sequence[Job], holding: Sequence[Job]) -> Admission:

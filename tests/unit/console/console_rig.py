@@ -95,7 +95,7 @@ class Rig:
         assert self.owner is not None
         inputs, covered = [], {}
         for event in events:
-            key = getattr(event, "job_id", None) or getattr(event, "app_id", None) or getattr(event, "node", "")
+            key = getattr(event, "job_id", None) or getattr(event, "app_id", None) or getattr(event, "node", "c0")
             place = await self._send(event, key)
             inputs.append(
                 DecisionInput(
@@ -165,6 +165,10 @@ class Rig:
     def json(self, *words: str, code: int = 0) -> Any:
         """What a command says with --json."""
         return json.loads(self.run(words[0], "--json", *words[1:], code=code))
+
+    def json_of(self, group: str, command: str, *words: str) -> Any:
+        """What a command of a group says with --json."""
+        return json.loads(self.run(group, command, "--json", *words))
 
     def records(self, topic: str) -> list[Record]:
         return self.bus.records(topic)

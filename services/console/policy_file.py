@@ -1,0 +1,41 @@
+"""A file of rules for people: TOML with the fields of `schemas.rules.Rules`. Every mistake becomes one sentence. Pure.
+
+Read next: `policy_effect.py` (what a file would change), docs/policy.md.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from schemas.rules import Rules
+from services.console.errors import UsageError
+
+
+def read_rules(document: bytes, name: str) -> Rules:
+    """The rules in a TOML document. UsageError names the field, or the line that is no TOML."""
+    try:
+        return msgspec.toml.decode(document, type=Rules)
+    except msgspec.ValidationError as error:
+        raise UsageError(f"{name}: {error}. docs/policy.md lists every rule with an example.") from None
+    except (ValueError, UnicodeDecodeError) as error:
+        raise UsageError(f"{name} is not TOML ({error}).") from None
+
+
+def differences(before: Rules, after: Rules) -> list[str]:
+    """What a document changes, a line per rule: `teams.vision.maximum.h100: 16 → 24`. The version is left out."""
+    old, new = _leaves(msgspec.to_builtins(before)), _leaves(msgspec.to_builtins(after))
+    lines = []
+    for path in sorted({*old, *new} - {"version"}):
+        was, now = old.get(path, "not set"), new.get(path, "not set")
+        if was != now:
+            lines.append(f"{path}: {was} → {now}")
+    return lines
+
+
+def _leaves(value: object, path: str = "") -> dict[str, str]:
+    if isinstance(value, dict):
+        found: dict[str, str] = {}
+        for key, inner in value.items():
+            found |= _leaves(inner, f"{path}.{key}" if path else str(key))
+        return found or ({path: "named"} if path else {})
+    return {path: str(value)}
