@@ -7,8 +7,9 @@ Owns: the environment variables of this service. Refuses: several clusters in on
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
+import msgspec
 from msgspec import Meta
 
 from schemas.base import Identifier
@@ -17,6 +18,8 @@ from services.executor.core.checkpoint_interval import NODE_MTBF_S
 from services.executor.shell.device_facts import MIB, DeviceFacts, GpuMemory, NvmlMemory, Unmeasured, device_facts
 from services.executor.shell.drivers.environment import Site
 from services.executor.shell.drivers.job_log import LOG_BYTES_MAX, LogLimits
+from services.executor.shell.drivers.kube_api import KubeApi
+from services.executor.shell.drivers.kubernetes import KubernetesDriver, PodShape
 from services.executor.shell.drivers.port import Driver
 from services.executor.shell.drivers.process import ProcessDriver
 from services.executor.shell.drivers.simulated import SimulatedDriver
@@ -32,10 +35,16 @@ class ExecutorConfig(ServiceConfig, frozen=True, kw_only=True):
     catalog: str
     nodes: Annotated[tuple[Identifier, ...], Meta(min_length=1)]
     """The nodes this process serves: a machine serves itself, one process may play a rack."""
-    driver: Literal["process", "slurm", "simulated"] = "process"
-    """`process` runs commands here, `slurm` as batch jobs; `simulated` runs jobs of template `simulated`, which only take time."""
+    driver: Literal["process", "slurm", "kubernetes", "simulated"] = "process"
+    """`process` runs commands here, `slurm` and `kubernetes` hand them to those (docs/executors.md); `simulated` runs jobs of template
+    `simulated`, which only take time."""
     slurm_partition: str = ""
     """Where `slurm` submits; empty: Slurm's default."""
+    kubernetes_namespace: str = "default"
+    kubernetes_image: str = ""
+    """What `kubernetes` runs commands in."""
+    kubernetes_volume: str = ""
+    """JSON of a pod's volume that holds GPUGRID_RUN_DIR; empty: that folder of the node itself."""
     stop_jobs_on_exit: bool = False
     """1: an orderly stop ends the jobs, too (a demo). 0: they go on and the next executor adopts them (a restart)."""
     journal_fsync: bool = True
@@ -95,6 +104,8 @@ def driver_of(config: ExecutorConfig, clock: Clock) -> Driver:
         return SlurmDriver(
             clock, nodes_dir(config), Site(nodes=config.nodes, hosts=hosts), Slurm(config.slurm_partition)
         )
+    if config.driver == "kubernetes":
+        return _kubernetes(config, clock, Site(nodes=config.nodes, hosts=hosts))
     devices = device_facts() if _is_this_machine(config) else DeviceFacts()
     uuids = {config.nodes[0]: devices.uuids} if devices.uuids else {}
     return ProcessDriver(
@@ -104,6 +115,20 @@ def driver_of(config: ExecutorConfig, clock: Clock) -> Driver:
         log_limits=LogLimits(bytes_max=config.job_log_mib * MIB),
         devices=devices,
     )
+
+
+def _kubernetes(config: ExecutorConfig, clock: Clock, site: Site) -> Driver:
+    if not config.kubernetes_image:
+        raise ConfigError("GPUGRID_KUBERNETES_IMAGE must name the image that jobs run in.")
+    try:
+        volume = msgspec.json.decode(config.kubernetes_volume or "{}", type=dict[str, Any])
+        api = KubeApi(config.kubernetes_namespace)
+    except ImportError:
+        raise ConfigError("GPUGRID_DRIVER=kubernetes needs the Python package kubernetes: install it.") from None
+    except Exception as error:  # the client's own errors, whatever they are called
+        raise ConfigError(f"The Kubernetes API can't be used: {error}") from None
+    shape = PodShape(config.kubernetes_image, volume or {"hostPath": {"path": str(nodes_dir(config).resolve())}})
+    return KubernetesDriver(clock, nodes_dir(config), site, api, shape)
 
 
 def memory_of(config: ExecutorConfig) -> GpuMemory:
