@@ -311,7 +311,7 @@ def diagnose(facts: Facts) -> Diagnosis:
     return Diagnosis(
         pool=shape.pool,
         cause=cause.value if facts.waiting else "none",
-        headline=f"{words}: {shape.free} GPUs free, schedulability {shape.schedulability}",
+        headline=f"{words}: {shape.free} GPU{'' if shape.free == 1 else 's'} free, schedulability {shape.schedulability}",
         case=case.name,
         sentence=case.sentence(facts),
         would_help=case.would_help,

@@ -12,9 +12,8 @@ from rich.table import Table
 from schemas.decisions import DecisionMade
 from services.console.acceptance import Acceptance
 from services.console.facts import readable
-from services.console.page.follower import in_time
 from services.console.page.marks import HopLatency, Marks, latency_of
-from services.console.read import read_topics
+from services.console.read import in_time, read_topics
 from services.console.session import Session
 from services.console.tables import plain_table
 from services.console.tracing_view import spans_folder

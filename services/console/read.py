@@ -111,6 +111,17 @@ def newest_per_key(records: Sequence[Record]) -> dict[str, Record]:
     return dict(sorted(newest.items()))
 
 
+def in_time(records: Sequence[Record]) -> list[Record]:
+    """Records of several partitions as they happened; within each partition their order stays, whatever its clock did."""
+    newest: dict[tuple[str, int], int] = {}
+    keyed: list[tuple[int, int, Record]] = []
+    for record in sorted(records, key=lambda one: (one.topic, one.partition, one.offset)):
+        where = (record.topic, record.partition)
+        newest[where] = max(newest.get(where, 0), record.timestamp_ms)
+        keyed.append((newest[where], len(keyed), record))
+    return [record for _, _, record in sorted(keyed, key=lambda one: one[:2])]
+
+
 async def watch_topic(bus: Bus, topic: str, *, wall_s: Seconds, deadline_s: float) -> AsyncIterator[Record]:
     """Records of a topic, old ones first, then new ones as they come, until the deadline."""
     until_s = wall_s() + deadline_s

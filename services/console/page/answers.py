@@ -33,7 +33,7 @@ def job_answer(board: Board, job_id: str, now_ms: int) -> dict[str, Any] | None:
         "id": job_id,
         "row": job_row(view),
         "explanation": asdict(explain(view, board.world, now_ms)),
-        "why_here": why_row(why) if why is not None else None,
+        "why_here": why_row(why, board.blocks.before(job_id)) if why is not None else None,
         "attempts": [
             {
                 "number": one.number,

@@ -33,16 +33,15 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class WhyHere:
-    """The facts behind a placement. `before`: who left these GPUs last, and when; `waited_for`: the reason it had until then."""
+    """The facts behind a placement. `waited_for`: the reason it had until then; who was there before: `Blocks.before`."""
 
     sequence: int
     at_ms: int
-    gpus: int
+    gpus: tuple[tuple[str, int], ...]
     p50_s: float
     p90_s: float
     waited_for: str
     holders: tuple[str, ...]
-    before: tuple[tuple[str, int], ...]
 
 
 @dataclass(slots=True)
@@ -57,7 +56,6 @@ class Blocks:
     _open: dict[str, dict[str, None]] = field(default_factory=dict)
     _apps: dict[str, dict[tuple[str, int], str]] = field(default_factory=dict)
     _waits: dict[str, Waits] = field(default_factory=dict)
-    _last: dict[tuple[str, int], tuple[str, int]] = field(default_factory=dict)
 
     def decided(self, decision: DecisionMade) -> None:
         """An accepted decision."""
@@ -126,19 +124,29 @@ class Blocks:
     def open_of(self, owner: str) -> list[Block]:
         return [self.all[name] for name in self._open.get(owner, ())]
 
+    def before(self, job_id: str) -> list[tuple[str, int]]:
+        """Who held a placed job's GPUs last before it, and when each left, the latest first."""
+        why = self.why[job_id]
+        left: dict[str, int] = {}
+        for block in self.all.values():
+            gone_ms = block.until_ms
+            if block.owner == job_id or gone_ms is None or gone_ms > why.at_ms:
+                continue
+            if any((block.node, gpu) in why.gpus for gpu in block.gpus):
+                left[block.owner] = max(gone_ms, left.get(block.owner, 0))
+        return sorted(left.items(), key=lambda pair: (-pair[1], pair[0]))
+
     def _placed(self, effect: Placed, decision: DecisionMade) -> None:
-        gpus = [(part.node, gpu) for part in effect.placed for gpu in part.gpus]
+        gpus = tuple((part.node, gpu) for part in effect.placed for gpu in part.gpus)
         wait = self._waits.pop(effect.job_id, None)
-        before = {self._last[one][0]: self._last[one][1] for one in gpus if one in self._last}
         self.why[effect.job_id] = WhyHere(
             decision.sequence,
             decision.now_ms,
-            effect.gpus,
+            gpus,
             effect.p50_s,
             effect.p90_s,
             wait.reason if wait is not None else "",
             tuple(wait.holders) if wait is not None else (),
-            tuple(sorted(before.items(), key=lambda pair: (-pair[1], pair[0]))),
         )
         for part in effect.placed:
             name = _id_of((effect.job_id, effect.attempt, part.node))
@@ -170,8 +178,6 @@ class Blocks:
         if block is None or block.until_ms is not None:
             return
         block.until_ms = max(at_ms, block.since_ms)
-        for gpu in block.gpus:
-            self._last[block.node, gpu] = (block.owner, block.until_ms)
         own = self._open[block.owner]
         own.pop(name, None)
         if not own:

@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 import logging
 import secrets
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable
 from dataclasses import asdict
 from typing import Any
 
@@ -28,8 +28,6 @@ from services.runtime.bus.port import Bus, BusError, Consumer
 
 CLIENT_ID = "gpugrid-page"
 COMPACTED = ("job-status", "placements", "node-states", "forecasts")
-TIMED = ("decisions", "executions")
-"""Folded side by side, by time: who left the GPUs that a decision gives away is in the other topic."""
 HISTORY_OFFSETS_MAX = 300_000
 """Newest offsets read per partition at the start: days of a busy cluster, read in seconds; older ones are not needed for a day's
 picture. Compacted topics are read whole, they hold the present."""
@@ -124,13 +122,11 @@ class Follower:
             for partition in list(open_ends):
                 if await reader.position(partition) >= open_ends[partition]:
                     del open_ends[partition]
-        order = [topic for topic in TOPICS if topic not in TIMED]
-        for topic in ("jobs", *(name for name in order if name != "jobs")):
+        for topic in ("jobs", *(name for name in TOPICS if name != "jobs")):
             records = found[topic]
             if topic in COMPACTED and topic != "forecasts":
                 records = list(newest_per_key(records).values())
             await self._fold(board, sorted(records, key=lambda one: (one.partition, one.offset)))
-        await self._fold(board, in_time([record for topic in TIMED for record in found[topic]]))
         await self._fold(board, later)
         board.prune(self.now_ms())
 
@@ -226,17 +222,6 @@ class Follower:
         except BaseException:
             del self._planners[cluster]
             raise
-
-
-def in_time(records: Sequence[Record]) -> list[Record]:
-    """Records of several partitions as they happened; within each partition their order stays, whatever its clock did."""
-    newest: dict[tuple[str, int], int] = {}
-    keyed: list[tuple[int, int, Record]] = []
-    for record in sorted(records, key=lambda one: (one.topic, one.partition, one.offset)):
-        where = (record.topic, record.partition)
-        newest[where] = max(newest.get(where, 0), record.timestamp_ms)
-        keyed.append((newest[where], len(keyed), record))
-    return [record for _, _, record in sorted(keyed, key=lambda one: one[:2])]
 
 
 @contextlib.asynccontextmanager

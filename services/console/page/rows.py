@@ -102,17 +102,17 @@ def app_row(board: Board, name: str) -> Row:
     }
 
 
-def why_row(why: WhyHere) -> Row:
-    """The facts behind a placement."""
+def why_row(why: WhyHere, before: list[tuple[str, int]]) -> Row:
+    """The facts behind a placement; of those who were there before only the last few."""
     return {
         "sequence": why.sequence,
         "at": why.at_ms,
-        "gpus": why.gpus,
+        "gpus": len(why.gpus),
         "p50_s": why.p50_s,
         "p90_s": why.p90_s,
         "waited_for": why.waited_for,
         "holders": list(why.holders),
-        "before": [{"owner": owner, "left": left_ms} for owner, left_ms in why.before],
+        "before": [{"owner": owner, "left": left_ms} for owner, left_ms in before[:HOLDERS_SHOWN]],
     }
 
 

@@ -205,8 +205,8 @@ class PageServer:
         except (KeyError, ValueError):
             raise UsageError("Name the version that you have: /api/stream?epoch=…&version=…") from None
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream", **SECURITY_HEADERS})
-        await response.prepare(request)
         with contextlib.suppress(ConnectionError):
+            await response.prepare(request)
             async for event in self._stream.events(request.query.get("epoch", ""), version, self._beat):
                 await response.write(event)
         return response

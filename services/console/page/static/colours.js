@@ -43,4 +43,16 @@ export function colourOf(id, row, by) {
   return found;
 }
 
+const triples = new Map();
+
+/** [red, green, blue] of a colour written as "#rrggbb" or "rgb(r g b)". */
+export function rgbOf(text) {
+  let found = triples.get(text);
+  if (!found) {
+    found = text[0] === "#" ? [1, 3, 5].map((at) => parseInt(text.slice(at, at + 2), 16)) : text.match(/\d+/g).map(Number);
+    triples.set(text, found);
+  }
+  return found;
+}
+
 export const kindColour = (kind) => kinds[kind] ?? kinds.unknown;

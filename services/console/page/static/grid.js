@@ -3,6 +3,7 @@
 import { fill, frameOnce, h } from "./dom.js";
 import { GridMap } from "./gridmap.js";
 import { LEFT, paint, paintOver, TOP } from "./gridpaint.js";
+import { paintPixels } from "./gridpixels.js";
 import { colourOf, kindColour, KIND_NAMES } from "./colours.js";
 import { clock, fromNow, HOUR, kindText, moment, reasonText, span, stateText } from "./words.js";
 
@@ -103,7 +104,7 @@ class GridView {
     const from = now + this.range.from, perMs = (width - LEFT) / this.range.span;
     const nodeOf = map.rowNode ?? [];
     return {
-      width, height, now, rowHeight, gap, total, jobs: store.jobs, colours: this.app.colours, by: this.by, step: store.sections.plan?.step_ms ?? 900_000,
+      width, height, now, rowHeight, gap, total, top: this.top, jobs: store.jobs, colours: this.app.colours, by: this.by, step: store.sections.plan?.step_ms ?? 900_000,
       xOf: (time) => LEFT + (time - from) * perMs, timeOf: (x) => from + (x - LEFT) / perMs,
       yOf: (row) => TOP + row * rowHeight + (nodeOf[row] ?? 0) * gap - this.top,
       rowOf: (y) => this.rowAt(y - TOP + this.top, rowHeight, gap, nodeOf),
@@ -149,8 +150,10 @@ class GridView {
     if (empty && !this.nothing.childNodes.length)
       fill(this.nothing, h("h1", {}, "No node has reported yet"), h("p", {}, "Agents report every few seconds once they run. ", h("br"), h("code", {}, "gpugrid doctor"), " says what is missing."));
     const frame = this.frame();
-    if (frame.width < 10) return;
-    paint(this.context(this.base, frame), this.map, frame);
+    if (frame.width < 10 || empty) return;
+    this.map.colour(store.jobs, this.by, `${this.by} ${document.documentElement.dataset.theme}`);
+    const dense = frame.gap === 0 && this.map.nodes.length > 1;
+    paint(this.context(this.base, frame), this.map, frame, dense ? (...what) => paintPixels(...what, Math.min(devicePixelRatio || 1, 2)) : null);
     this.lastFrame = frame;
     this.drawOver();
   }
@@ -271,12 +274,13 @@ class GridView {
     this.draw();
   }
 
-  /** Both ways at once, around a point (the middle if none is given). */
+  /** Both ways at once, around a point; without one around now, where it is in sight. */
   zoom(factor, x, y) {
     const frame = this.lastFrame;
     if (!frame) return;
     this.touched = true;
-    x ??= LEFT + (frame.width - LEFT) / 2;
+    const nowX = frame.xOf(frame.now);
+    x ??= nowX > LEFT && nowX < frame.width ? nowX : LEFT + (frame.width - LEFT) / 2;
     y ??= TOP + (frame.height - TOP) / 2;
     const share = Math.max(0, (x - LEFT) / (frame.width - LEFT));
     const wide = Math.max(SPAN_MIN, Math.min(PAST + AHEAD, this.range.span / factor));

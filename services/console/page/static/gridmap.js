@@ -1,4 +1,6 @@
-// The grid's geometry: rows of GPUs, rectangles of owners, what lies under a point. No drawing, no page.
+// The grid's geometry: rows of GPUs, rectangles of owners and their colours, what lies under a point. No drawing, no page.
+
+import { colourOf, rgbOf } from "./colours.js";
 
 /** A rectangle: rows [row, row + rows), time [from, to). `phase`: 0 happened, 1 expected, 2 planned. */
 export class GridMap {
@@ -50,6 +52,17 @@ export class GridMap {
     this.owners = new Set(rects.map((rect) => rect.owner));
     this.planned = plan !== undefined && plan !== null;
     this.byRow = null;
+    this.coloured = "";
+  }
+
+  /** Colours belong to rectangles, so that drawing looks nothing up; made again when `key` (colouring, theme) changes. */
+  colour(jobs, by, key) {
+    if (this.coloured === key) return;
+    this.coloured = key;
+    for (const rect of this.rects) {
+      rect.colour = colourOf(rect.owner, jobs.get(rect.owner), by);
+      rect.rgb = rgbOf(rect.colour);
+    }
   }
 
   index() {

@@ -1,6 +1,5 @@
 // Draws the grid onto a canvas: idle ground, blocks, nodes' troubles, axes. Stateless: everything comes in as arguments.
 
-import { colourOf } from "./colours.js";
 import { clock, HOUR, MINUTE } from "./words.js";
 
 const NARROW = matchMedia("(max-width: 860px)").matches;
@@ -9,27 +8,28 @@ const NAME_LETTERS = NARROW ? 5 : 9;
 const LABEL_WIDTH = 46, LABEL_HEIGHT = 11;
 const TICKS = [5 * MINUTE, 15 * MINUTE, 30 * MINUTE, HOUR, 2 * HOUR, 3 * HOUR, 6 * HOUR, 12 * HOUR];
 
-export function paint(context, map, frame) {
-  const { width, height, colours, now } = frame;
+export function paint(context, map, frame, pixels) {
+  const { width, height } = frame;
   context.clearRect(0, 0, width, height);
   context.save();
   context.beginPath();
   context.rect(LEFT, TOP, width - LEFT, height - TOP);
   context.clip();
-  ground(context, map, frame);
-  const step = frame.step;
-  for (const rect of map.rects) {
-    const x1 = Math.max(frame.xOf(rect.from), LEFT - 2);
-    const end = map.endOf(rect, now, step);
-    const x2 = Math.min(frame.xOf(end), width + 2);
-    if (x2 <= LEFT || x1 >= width || x2 <= x1) continue;
-    const y1 = frame.yOf(rect.row), y2 = frame.yOf(rect.row + rect.rows - 1) + frame.rowHeight;
-    if (y2 < TOP || y1 > height) continue;
-    block(context, map, frame, rect, x1, x2, y1, y2);
-  }
+  if (pixels) pixels(context, map, frame);
+  else blocks(context, map, frame);
   troubles(context, map, frame);
   context.restore();
   axes(context, map, frame);
+}
+
+function blocks(context, map, frame) {
+  ground(context, map, frame);
+  for (const rect of map.rects) {
+    const y1 = frame.yOf(rect.row), y2 = frame.yOf(rect.row + rect.rows - 1) + frame.rowHeight;
+    if (y2 < TOP || y1 > frame.height) continue;
+    const x1 = Math.max(frame.xOf(rect.from), LEFT - 2), x2 = Math.min(frame.xOf(map.endOf(rect, frame.now, frame.step)), frame.width + 2);
+    if (x2 > LEFT && x1 < frame.width && x2 > x1) block(context, map, frame, rect, x1, x2, y1, y2);
+  }
 }
 
 function ground(context, map, frame) {
@@ -57,11 +57,10 @@ function ticks(frame) {
 }
 
 function block(context, map, frame, rect, x1, x2, y1, y2) {
-  const row = frame.jobs.get(rect.owner);
-  const dimmed = frame.focus !== null && !frame.focus(rect.owner, row);
+  const dimmed = frame.focus !== null && !frame.focus(rect.owner);
   const gap = frame.rowHeight >= 3.5 ? 0.8 : 0;
   const height = Math.max(0.6, y2 - y1 - gap), nowX = frame.xOf(frame.now);
-  context.fillStyle = colourOf(rect.owner, row, frame.by);
+  context.fillStyle = rect.colour;
   const draw = (from, to, alpha) => {
     if (to <= from) return;
     context.globalAlpha = dimmed ? alpha * 0.25 : alpha;

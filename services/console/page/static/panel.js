@@ -21,6 +21,7 @@ export class Panel {
     this.job = job;
     this.trace = null;
     this.answer = null;
+    this.tracing = 0;
     panel.hidden = !job;
     if (!job) return fill(panel);
     this.opener = document.activeElement;

@@ -1,0 +1,108 @@
+"""Metering is exact: what is reported adds up to what executors recorded, in any order, with any duplicates."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from schemas.base import Event
+from schemas.executions import JobCheckpointed, JobStarted, StopCause
+from services.console.metering.account import Window, rows_of
+from services.console.metering.ledger import Ledger
+from services.console.metering.report import GPU_HOUR_MS, By, report_of
+from tests import build
+
+T0 = build.START_MS
+UNTIL = T0 + 10_000
+
+
+@st.composite
+def histories(draw: st.DrawFn) -> tuple[list[Event], int]:
+    """(events, GPU-milliseconds that executors recorded until UNTIL): every attempt starts once and ends at most once."""
+    events: list[Event] = []
+    recorded = 0
+    for number in range(draw(st.integers(1, 5))):
+        name = f"j{number}"
+        events.append(build.accepted(name, 1, team=f"team{number % 2}"))
+        at_ms = T0 + draw(st.integers(0, 3000))
+        attempts = draw(st.integers(1, 3))
+        for attempt in range(1, attempts + 1):
+            gpus = draw(st.integers(1, 4))
+            end_ms = at_ms + draw(st.integers(0, 3000))
+            events.append(
+                JobStarted(
+                    job_id=name, attempt=attempt, node=f"n{number}", cluster="c0", time_ms=at_ms, wall_ms=at_ms,
+                    gpus=list(range(gpus)), sequence=1,
+                )
+            )  # fmt: skip
+            for _ in range(draw(st.integers(0, 2))):
+                save_ms = draw(st.integers(at_ms, end_ms))
+                events.append(
+                    JobCheckpointed(
+                        job_id=name, attempt=attempt, node=f"n{number}", cluster="c0", time_ms=save_ms, fraction=0.5
+                    )
+                )
+            last = attempt == attempts
+            if last and draw(st.booleans()):
+                recorded += gpus * max(0, UNTIL - at_ms)
+                break
+            if last:
+                events.append(build.completed(name, f"n{number}", end_ms, attempt=attempt))
+            else:
+                cause = draw(st.sampled_from([StopCause.DRAIN, StopCause.GANG_BROKEN]))
+                events.append(
+                    build.stopped(name, f"n{number}", end_ms, cause, attempt=attempt, checkpointed=draw(st.booleans()))
+                )
+            recorded += gpus * max(0, min(end_ms, UNTIL) - min(at_ms, UNTIL))
+            at_ms = end_ms + draw(st.integers(0, 1000))
+    return events, recorded
+
+
+def rows(events: Sequence[Event], window: Window):
+    ledger = Ledger()
+    for event in events:
+        ledger.fold(event)
+    return rows_of(ledger, window)
+
+
+@settings(max_examples=150, deadline=None)
+@given(histories())
+def test_the_sum_of_all_rows_is_what_executors_recorded(history: tuple[list[Event], int]):
+    events, recorded = history
+    found = rows(events, Window(T0, UNTIL))
+    assert sum(row.held_gpu_ms for row in found) == recorded
+    assert all(row.effective_gpu_ms >= 0 and row.idle_gpu_ms >= 0 and row.lost_gpu_ms >= 0 for row in found)
+    assert all(row.held_gpu_ms == row.effective_gpu_ms + row.idle_gpu_ms + row.lost_gpu_ms for row in found)
+
+
+@settings(max_examples=150, deadline=None)
+@given(histories(), st.randoms(use_true_random=False))
+def test_any_order_and_any_duplicates_give_the_same_rows(history, random):
+    events, _ = history
+    mixed = [*events, *random.choices(events, k=len(events))]
+    random.shuffle(mixed)
+    assert rows(mixed, Window(T0, UNTIL)) == rows(events, Window(T0, UNTIL))
+
+
+@settings(max_examples=80, deadline=None)
+@given(histories(), st.integers(T0, UNTIL))
+def test_two_windows_side_by_side_hold_what_one_over_both_holds(history, cut_ms: int):
+    events, recorded = history
+    held = [
+        sum(row.held_gpu_ms for row in rows(events, window)) for window in (Window(T0, cut_ms), Window(cut_ms, UNTIL))
+    ]
+    assert sum(held) == recorded
+
+
+@settings(max_examples=80, deadline=None)
+@given(histories(), st.sampled_from(list(By)))
+def test_however_it_is_grouped_the_groups_add_up_to_the_total(history, by: By):
+    events, recorded = history
+    window = Window(T0, UNTIL)
+    report = report_of(rows(events, window), by, window)
+    for part in ("held_h", "effective_h", "idle_h", "lost_h", "jobs", "completed", "interruptions", "resumptions"):
+        total = getattr(report.total, part)
+        assert abs(sum(getattr(group, part) for group in report.groups) - total) < 1e-9
+    assert abs(report.total.held_h - recorded / GPU_HOUR_MS) < 1e-9
