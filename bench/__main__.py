@@ -15,6 +15,7 @@ COMMANDS: dict[str, list[str]] = {
     "throughput": ["-m", "bench.pipeline", "throughput"],
     "forecaster-speed": ["-m", "bench.forecaster", "speed"],
     "forecaster-accuracy": ["-m", "bench.forecaster", "accuracy"],
+    "telemetry": ["-m", "bench.telemetry"],
     "days": ["-m", "services.console", "simulate", "--seeds", "10", "--json-file", "bench/results/days.json"],
 }
 
