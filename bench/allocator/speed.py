@@ -23,6 +23,7 @@ from bench.allocator.large import large_problem
 from services.allocator.core.columns import JobColumn
 from services.allocator.core.heuristic import (
     FINISH_SHARE,
+    RETRIES,
     default_iterations,
     facts_of,
     kept_rows,
@@ -147,10 +148,10 @@ def incremental_rows() -> list[dict[str, Any]]:
     problem = large_problem(10240, 10001, 24, 1)
     again = timed(lambda: solve(facts_of(problem), 0, 0, FINISH_SHARE), 3)
     plan, rows = plan_fast(problem, 0), []
-    for event, (changed, earlier, retry) in _events(problem, plan).items():
+    for event, (changed, earlier, retries) in _events(problem, plan).items():
         facts, kept = facts_of(changed), kept_rows(earlier.start, earlier.first_gpu, earlier.option)
-        took = timed(lambda: repair(facts, kept, earlier.segments, len(kept), retry, FINISH_SHARE), 11)  # noqa: B023
-        repaired = plan_repaired(changed, earlier, retry=retry)
+        took = timed(lambda: repair(facts, kept, earlier.segments, len(kept), retries, FINISH_SHARE), 11)  # noqa: B023
+        repaired = plan_repaired(changed, earlier, retries=retries)
         rows.append(
             {
                 "event": event,
@@ -164,8 +165,8 @@ def incremental_rows() -> list[dict[str, Any]]:
     return rows
 
 
-def _events(problem: Problem, plan: Plan) -> dict[str, tuple[Problem, Plan, bool]]:
-    """Event → (problem after it, plan before it, whether jobs without a place are tried again)."""
+def _events(problem: Problem, plan: Plan) -> dict[str, tuple[Problem, Plan, int]]:
+    """Event → (problem after it, plan before it, how many jobs without a place are tried again)."""
     known = replace(plan, start=plan.start[:-1], first_gpu=plan.first_gpu[:-1], option=plan.option[:-1])
     first = int(np.flatnonzero(plan.start == 0)[0])
     ended = replace(plan, start=np.where(np.arange(len(plan.start)) == first, -1, plan.start))
@@ -174,9 +175,9 @@ def _events(problem: Problem, plan: Plan) -> dict[str, tuple[Problem, Plan, bool
     lost = problem.gpu_state.copy()
     lost[800:808] = GpuState.UNUSABLE
     return {
-        "one job added": (problem, known, False),
-        "one job ended": (replace(problem, job_table=refused), ended, True),
-        "one node lost": (replace(problem, gpu_state=lost), plan, False),
+        "one job added": (problem, known, 0),
+        "one job ended": (replace(problem, job_table=refused), ended, RETRIES),
+        "one node lost": (replace(problem, gpu_state=lost), plan, 0),
     }
 
 

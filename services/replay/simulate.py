@@ -11,6 +11,7 @@ import asyncio
 import hashlib
 import os
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
@@ -73,7 +74,8 @@ def real_parts() -> Parts:
 
 @dataclass(frozen=True, slots=True)
 class Simulated:
-    """One simulated day. `digest`: of every record in every topic; equal digests mean equal runs, bit for bit."""
+    """One simulated day. `digest`: of every record in every topic; equal digests mean equal runs, bit for bit. `answers`: of
+    full mode, by what became of them."""
 
     day: Day
     outcome: Outcome
@@ -85,6 +87,7 @@ class Simulated:
     dead_letters: int
     digest: str
     took_s: float
+    answers: dict[str, int]
 
 
 def simulate_day(day: Day, parts: Parts | None = None, *, speed: float = SPEED, full_s: float = 0.0) -> Simulated:
@@ -95,10 +98,11 @@ def simulate_day(day: Day, parts: Parts | None = None, *, speed: float = SPEED, 
     use_kernel_cache()
     begun_s = time.perf_counter()
     chosen = parts or real_parts()
+    answers: Counter[str] = Counter()
 
     async def main(clock: VirtualClock) -> tuple[Observation, str]:
         bus = MemoryBus({topic.name: topic.partitions for topic in TOPICS}, clock=clock)
-        await _run(day, chosen, bus, clock, full_s)
+        await _run(day, chosen, bus, clock, full_s, answers)
         return await observed(bus, day), _digest(bus)
 
     start_ms = day.start_ms - round(LEAD_S * speed * 1000)
@@ -114,6 +118,7 @@ def simulate_day(day: Day, parts: Parts | None = None, *, speed: float = SPEED, 
         dead_letters=observation.dead_letters,
         digest=digest,
         took_s=time.perf_counter() - begun_s,
+        answers=dict(sorted(answers.items())),
     )
 
 
@@ -176,7 +181,7 @@ def _digest(bus: MemoryBus) -> str:
     return digest.hexdigest()
 
 
-async def _run(day: Day, parts: Parts, bus: MemoryBus, clock: Clock, full_s: float) -> None:
+async def _run(day: Day, parts: Parts, bus: MemoryBus, clock: Clock, full_s: float, answers: Counter[str]) -> None:
     """All services until a moment after the day's end. The first one that fails ends the run with its exception."""
     from services.allocator.core.config import Policy
     from services.allocator.core.decide import Settings
@@ -193,7 +198,8 @@ async def _run(day: Day, parts: Parts, bus: MemoryBus, clock: Clock, full_s: flo
     settings = Settings(policy=Policy(), memory_mib=memory_mib, code_version="simulation", writer="simulate")
     full_mode = None
     if full_s > 0:
-        full_mode = FullMode(InlineSolver(clock, full_s / SPEED), full_s, FULL_EVERY_S / SPEED)
+        count = lambda outcome, _: answers.update([outcome])  # noqa: E731
+        full_mode = FullMode(InlineSolver(clock, full_s / SPEED), full_s, FULL_EVERY_S / SPEED, count)
     allocator = Allocator(bus, clock, catalog, lambda _: settings, instance_id="a0", full_mode=full_mode)
     executor = Executor(
         ExecutorSettings(nodes=tuple(nodes), cluster=day.cluster, partition=PARTITION, client_id="executor"),

@@ -27,6 +27,8 @@ ITERATIONS_MAX = 400  # small boards have converged by then
 DECISION_BUDGETS = 4
 """Times the usual budget for a decision: about 6 ms of search at 64 GPUs. `Policy.iterations` caps the search where few jobs
 wait, this where hundreds do and every candidate grid costs half a millisecond."""
+RETRIES = 256
+"""Jobs without a place that one freed block is offered to, the most valuable first: 1 ms in the largest pools."""
 FINISH_SHARE = 75  # hundredths of an average GPU-step that a finished job is worth in near ties
 
 
@@ -59,15 +61,15 @@ def plan_fast(problem: Problem, iterations: int, seed: int = 0) -> Plan:
     return finished_plan(problem, "fast", place, segments)
 
 
-def plan_repaired(problem: Problem, earlier: Plan, *, retry: bool = False) -> Plan:
+def plan_repaired(problem: Problem, earlier: Plan, *, retries: int = 0) -> Plan:
     """Keep the earlier plan of the same pool and window as far as it is still legal and place only what is new.
 
     The problem's first jobs are those of the earlier plan, in the same order and with the same options; jobs after them
-    are new. Applications must have the demand, order and held GPUs they had. `retry`: something may have become free, so
-    jobs that had no place are tried, too.
+    are new. Applications must have the demand, order and held GPUs they had. `retries`: where something became free, so many
+    of the jobs that had no place are tried (`RETRIES` finds nearly all there is to find).
     """
     kept = kept_rows(earlier.start, earlier.first_gpu, earlier.option)
-    place, segments = repair(facts_of(problem), kept, earlier.segments, len(kept), retry, FINISH_SHARE)
+    place, segments = repair(facts_of(problem), kept, earlier.segments, len(kept), retries, FINISH_SHARE)
     return finished_plan(problem, "fast", place, segments)
 
 
@@ -78,7 +80,7 @@ def plan_followed(problem: Problem, kept: Ints, segments: Ints, iterations: int,
     `segments` may break every rule of applications but "one on a GPU": whoever uses the plans verifies them.
     """
     facts = facts_of(problem)
-    as_it_was = repair(facts, kept, segments, len(kept), True, FINISH_SHARE)
+    as_it_was = repair(facts, kept, segments, len(kept), problem.jobs, FINISH_SHARE)
     pulled = follow(facts, kept, segments, iterations, seed, FINISH_SHARE)
     return [finished_plan(problem, "followed", *found) for found in (as_it_was, pulled)]
 

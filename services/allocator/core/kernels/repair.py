@@ -32,20 +32,21 @@ from services.allocator.core.kernels.search import close_grid, empty_grid, margi
 
 
 @njit(cache=True)
-def repair(f, kept, segments, known, retry, finish_share):
+def repair(f, kept, segments, known, retries, finish_share):
     """Job rows and segments after a small change.
 
     `kept` are job rows of the earlier plan for the first `known` jobs; later jobs are new. Segments stay if all of
     them still fit, else applications are laid out anew. Kept jobs that no longer fit are placed again with the new
-    ones, most valuable first; with `retry` also those that had no place.
+    ones, most valuable first; then the best `retries` of those that had no place.
     """
     w, g = work_of(f, finish_share), empty_grid(f)
     if not keep_segments(f, g, segments):
         segments = lay_out(f, g.bits[GUARD_LO], g.bits[GUARD_HI], 0)
     close_grid(f, w, g)
-    missing = np.zeros(f.jobs.shape[0], np.bool_)
+    missing, waiting = np.zeros(f.jobs.shape[0], np.bool_), np.zeros(f.jobs.shape[0], np.bool_)
     for j in range(f.jobs.shape[0]):
-        missing[j] = j >= known or (kept[j, START] < 0 and retry)
+        missing[j] = j >= known
+        waiting[j] = j < known and kept[j, START] < 0
         if j < known and kept[j, START] >= 0:
             g.place[j] = kept[j]
             missing[j] = not _keep_job(f, w, g, j)
@@ -56,6 +57,9 @@ def repair(f, kept, segments, known, retry, finish_share):
     margin = margin_density(f, g, order)
     for j in order:
         place_job(w, g, j, -1, margin, g.flat)
+    if retries > 0:
+        for j in value_order(f, waiting)[:retries]:
+            place_job(w, g, j, -1, margin, g.flat)
     return g.place, segments
 
 
