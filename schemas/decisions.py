@@ -73,6 +73,16 @@ class StopOrdered(Struct, frozen=True, kw_only=True, omit_defaults=True, tag="st
     cause: StopCause
 
 
+class Preempted(Struct, frozen=True, kw_only=True, omit_defaults=True, tag="preempted", tag_field="effect"):
+    """Running jobs are stopped, after a checkpoint, for a waiting one, and their block is held for it until `until_ms`."""
+
+    job_id: Identifier
+    pool: Identifier
+    placed: list[NodeGpus]
+    victims: list[Identifier]
+    until_ms: TimeMs
+
+
 class Waits(Struct, frozen=True, kw_only=True, omit_defaults=True, tag="waits", tag_field="effect"):
     """Why a job waits, from now on; planned starts at P50 and P90 of what it waits for, if within the horizon."""
 
@@ -83,7 +93,7 @@ class Waits(Struct, frozen=True, kw_only=True, omit_defaults=True, tag="waits", 
     planned_start_p90_ms: TimeMs | None = None
 
 
-Effect = Placed | Scaled | StopOrdered | Waits
+Effect = Placed | Scaled | StopOrdered | Preempted | Waits
 
 
 class DecisionMade(Event, frozen=True, kw_only=True):

@@ -22,6 +22,7 @@ class StopCause(Enum):
     GANG_BROKEN = "gang_broken"
     FENCED = "fenced"
     SCALED_DOWN = "scaled_down"
+    PREEMPTED = "preempted"
 
 
 class FailureCause(Enum):

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from schemas.decisions import DecisionMade, Placed, Scaled, SnapshotCompleted, StopOrdered, Waits
+from schemas.decisions import DecisionMade, Effect, Placed, Preempted, Scaled, SnapshotCompleted, StopOrdered, Waits
 from schemas.records import Record
 from services.allocator.core.reader import is_next
 from services.allocator.core.state import State
@@ -121,7 +121,7 @@ class _About(msgspec.Struct):
     app_id: str | None = None
 
 
-def effect_text(effect: Placed | Scaled | StopOrdered | Waits) -> str:
+def effect_text(effect: Effect) -> str:
     """What one effect did, for a person."""
     if isinstance(effect, Placed):
         where = " ".join(f"{part.node}:{gpu_ranges(part.gpus)}" for part in effect.placed)
@@ -129,6 +129,8 @@ def effect_text(effect: Placed | Scaled | StopOrdered | Waits) -> str:
     if isinstance(effect, Scaled):
         where = " ".join(f"{part.node}:{gpu_ranges(part.gpus)}" for part in effect.placed) or "nothing"
         return f"scale {effect.app_id} to {where}"
+    if isinstance(effect, Preempted):
+        return f"stop {', '.join(effect.victims)} for {effect.job_id}"
     if isinstance(effect, StopOrdered):
         return f"stop {effect.job_id} ({effect.cause.value})"
     return f"{effect.job_id} waits ({effect.reason})"
@@ -136,7 +138,7 @@ def effect_text(effect: Placed | Scaled | StopOrdered | Waits) -> str:
 
 def effect_counts(decision: DecisionMade) -> str:
     """Effects in a few words: `2 starts, 1 scaling, 5 reasons`."""
-    words = {Placed: "start", Scaled: "scaling", StopOrdered: "stop", Waits: "reason"}
+    words = {Placed: "start", Scaled: "scaling", StopOrdered: "stop", Preempted: "preemption", Waits: "reason"}
     parts = []
     for kind, word in words.items():
         count = sum(isinstance(effect, kind) for effect in decision.effects)

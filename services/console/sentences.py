@@ -29,6 +29,7 @@ STOP_SENTENCES: dict[StopCause, str] = {
     StopCause.NODE_LOST: "its node was lost",
     StopCause.GANG_BROKEN: "another part of its gang ended",
     StopCause.FENCED: "a newer attempt or owner replaced it",
+    StopCause.PREEMPTED: "a job of a queue that may take its place needed its GPUs",
     StopCause.SCALED_DOWN: "the application gave these GPUs back",
 }
 FAILURE_SENTENCES: dict[FailureCause, str] = {

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from schemas.decisions import Effect, Placed, Scaled, StopOrdered, Waits
+from schemas.decisions import Effect, Placed, Preempted, Scaled, StopOrdered, Waits
+from schemas.executions import StopCause
 from schemas.records import Now
 from services.allocator.core.lifecycle import move, order_stop
 from services.allocator.core.phases import Happening
-from services.allocator.core.state import Changes, Part, State
+from services.allocator.core.state import Changes, Part, Preemption, State
 
 
 def enact(state: State, effects: list[Effect], sequence: int, step_ms: int, now: Now, changes: Changes) -> None:
@@ -18,6 +19,8 @@ def enact(state: State, effects: list[Effect], sequence: int, step_ms: int, now:
             _scaled(state, effect, step_ms, now, changes)
         elif isinstance(effect, StopOrdered):
             order_stop(state.jobs[effect.job_id], effect.cause, changes)
+        elif isinstance(effect, Preempted):
+            _preempted(state, effect, changes)
         else:
             _waits(state, effect, changes)
 
@@ -32,6 +35,7 @@ def _placed(state: State, effect: Placed, sequence: int, now: Now, changes: Chan
     job.fraction_at_start, job.cause, job.stop_cause = job.fraction, "", ""
     job.reason, job.holders, job.overtime = "", [], False
     job.planned_start_p50_ms = job.planned_start_p90_ms = None
+    state.preemptions.pop(job.job_id, None)
     changes.job(job)
 
 
@@ -43,6 +47,17 @@ def _scaled(state: State, effect: Scaled, step_ms: int, now: Now, changes: Chang
     app.switched = effect.switched if app.bucket != bucket else app.switched + effect.switched
     app.bucket = bucket
     changes.app(app)
+
+
+def _preempted(state: State, effect: Preempted, changes: Changes) -> None:
+    state.preemptions[effect.job_id] = Preemption(
+        pool=effect.pool, placed=list(effect.placed), victims=list(effect.victims), until_ms=effect.until_ms
+    )
+    for victim in effect.victims:
+        job = state.jobs[victim]
+        job.preempted_by.append(effect.job_id)
+        order_stop(job, StopCause.PREEMPTED, changes)
+    changes.job(state.jobs[effect.job_id])
 
 
 def _waits(state: State, effect: Waits, changes: Changes) -> None:

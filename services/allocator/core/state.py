@@ -13,7 +13,7 @@ from schemas.forecasts import DemandForecast, SizeForecast
 from schemas.jobs import ApplicationSpec, JobSpec
 from schemas.nodes import Health
 from schemas.rules import Rules
-from schemas.status import JobState
+from schemas.status import JobState, NodeGpus
 from services.allocator.core.phases import Phase
 from services.allocator.core.shares import Use
 
@@ -87,6 +87,8 @@ class Job(Struct):
     holders: list[str] = field(default_factory=list)
     planned_start_p50_ms: int | None = None
     planned_start_p90_ms: int | None = None
+    saved_ms: int = 0
+    preempted_by: list[str] = field(default_factory=list)
 
     @property
     def holds_gpus(self) -> bool:
@@ -142,6 +144,15 @@ class Reserved(Struct):
     until_ms: int
 
 
+class Preemption(Struct):
+    """A block that running jobs are leaving for a waiting one; nobody else gets it before `until_ms`."""
+
+    pool: str
+    placed: list[NodeGpus]
+    victims: list[str]
+    until_ms: int
+
+
 class Finished(Struct, array_like=True):
     """What is left of a job once it ended."""
 
@@ -152,6 +163,7 @@ class Finished(Struct, array_like=True):
 class State(Struct, dict=True):
     """One cluster. `covered` maps "topic/partition" to the next offset; `last_id` is the last accepted record's id. `advice`: per
     pool the newest answer of full mode (`advice.py`). `rules`: those in force; `use`: per team what its ended jobs used.
+    `preemptions`: by the job that waits for its place.
 
     `dict`: an index derived from the fields may hang on it (`index.py`); it is never encoded.
     """
@@ -174,6 +186,7 @@ class State(Struct, dict=True):
     advice: dict[str, PlanImproved] = field(default_factory=dict)
     rules: Rules = Rules()
     use: dict[str, Use] = field(default_factory=dict)
+    preemptions: dict[str, Preemption] = field(default_factory=dict)
 
 
 def has_aged(advice: PlanImproved, now_ms: int) -> bool:
