@@ -212,8 +212,8 @@ class ClusterForecasts:
                 history.finish(before.run, (event.time_ms - before.start_ms) / 1000.0, observed=False)
         gpus = self._gpus(entry, run)
         estimate, told = self._estimate(entry.facts, entry.belief, event.time_ms)
-        forecast = self._forecast(entry.facts, entry.belief, estimate, event.time_ms)
-        size = _anchor(forecast, gpus) if gpus in entry.facts.sizes else _anchor(forecast, entry.facts.gpus)
+        block = gpus if gpus in entry.facts.sizes else entry.facts.gpus
+        size = self.durations.at_sizes(replace(entry.facts, sizes=(block,)), estimate, event.time_ms)[0]
         run.p50_s, run.p90_s = size.p50_s, size.p90_s
         run.first_p50_s, run.first_p90_s = size.p50_s, size.p90_s
         run.row = estimate.row if gpus == entry.facts.gpus else self._row_on(entry.facts, gpus, event.time_ms)
