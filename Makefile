@@ -8,7 +8,7 @@ UV_VERSION := 0.13.9
 
 BIN := .venv/bin
 STAMP := .venv/.gpugrid-installed
-LEVELS := $(wildcard tests/unit tests/properties tests/contract tests/simulation tests/end_to_end)
+LEVELS := $(wildcard tests/unit tests/properties tests/contract tests/simulation tests/end_to_end tests/infra tests/gpu)
 # The suites of the compiled kernels and what stands on them run a second time as plain Python.
 JIT_OFF := $(wildcard tests/unit/allocator tests/properties)
 
@@ -41,6 +41,13 @@ test: setup lint ## prove everything: lint, then the tests by level, then the co
 test-slurm: setup ## the Slurm driver against a real Slurm; installs what is missing (Debian, as root)
 	@command -v slurmctld >/dev/null 2>&1 || apt-get install -y --no-install-recommends slurmctld slurmd slurm-client munge libpmix2
 	@$(BIN)/python -m pytest tests/contract/test_slurm_driver.py $(PYTEST_ARGS)
+
+test-infra: setup ## traces and metrics in real back ends; installs Prometheus, builds Jaeger once (twelve minutes)
+	@$(BIN)/python -m deploy.backends install --jaeger
+	@GPUGRID_INFRA_REQUIRED=1 $(BIN)/python -m pytest tests/infra $(PYTEST_ARGS)
+
+test-gpu: setup ## the node agent on this machine's real GPUs
+	@GPUGRID_GPU_REQUIRED=1 $(BIN)/python -m pytest tests/gpu -s $(PYTEST_ARGS)
 
 lint: $(STAMP) ## style, types and import contracts
 	@$(BIN)/ruff check .
