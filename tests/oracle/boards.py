@@ -106,8 +106,11 @@ def _job(rng: random.Random, index: int, steps: int) -> QueuedJob:
     )
 
 
-def tiny_board(seed: int) -> Problem:
-    """A board small enough for `brute_force`: at most 4 GPUs, 4 steps, 3 jobs, 1 application."""
+def tiny_board(seed: int, more_nodes: tuple[int, ...] = (), jobs_max: int = 3) -> Problem:
+    """A board small enough for `brute_force`: at most 4 GPUs, 4 steps, 3 jobs, 1 application.
+
+    The same board with `more_nodes` behind the others, or with its first `jobs_max` jobs only.
+    """
     rng = random.Random(seed)
     caps, chance = _caps(seed)
     steps, nodes = rng.randint(1, 4), rng.choice(((2,), (3,), (1, 1), (2, 1), (2, 2), (4,)))
@@ -128,4 +131,6 @@ def tiny_board(seed: int) -> Problem:
         applications.append(
             Application("a", rng.randint(1, 5) * 1000, demand, held=held, switch_max=rng.choice((1, 2)))
         )
-    return build_problem(steps=steps, node_sizes=nodes, queued=jobs, applications=applications, caps=caps)
+    return build_problem(
+        steps=steps, node_sizes=nodes + more_nodes, queued=jobs[:jobs_max], applications=applications, caps=caps
+    )
