@@ -1,0 +1,224 @@
+"""Judges by what really ran on the machines: no card held twice, nothing that wasn't placed, every end reported as it was.
+
+Owns: the comparison of truth with log and reports. Refuses: anybody's state. Read next: `checks.py`.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import defaultdict
+
+import msgspec
+
+from schemas.commands import DrainNode
+from schemas.decisions import Scaled
+from schemas.executions import JobCompleted, JobFailed, JobStopped, StopCause
+from schemas.nodes import Health, NodeStateChanged
+from schemas.registry import TYPES
+from tests.simulation.system.check_jobs import Attempt, Life
+from tests.simulation.system.evidence import Evidence
+from tests.simulation.system.machine import Machine, Proc
+
+HOURS_TOLERANCE_S = 0.2
+LIMIT_TOLERANCE_S = 30.0
+"""A stop for a time limit may come early by the time a start takes to be reported, twelve domain seconds per wall second."""
+End = JobCompleted | JobFailed | JobStopped
+
+
+def check_machines(evidence: Evidence, lives: dict[str, Life]) -> list[str]:
+    """Sentences about what must not happen on a machine."""
+    found = [sentence for machine in evidence.machines.values() for sentence in _double_booked(machine)]
+    ends = _reported_ends(evidence)
+    gone = _gone_nodes(evidence)
+    drains = _drained_nodes(evidence)
+    for machine in evidence.machines.values():
+        found += _twice_under_one_attempt(machine)
+        for proc in machine.procs.values():
+            if proc.application:
+                continue
+            life = lives.get(proc.key[0])
+            attempt = None if life is None else life.attempts.get(proc.key[1])
+            if life is None or attempt is None or machine.name not in attempt.cards:
+                found.append(f"{_name(machine, proc)} runs, but the log never placed it there")
+                continue
+            found += _wrong_cards(machine, proc, attempt)
+            found += _wrong_report(evidence, machine, proc, ends)
+            found += _unfounded_stop(machine, proc, life, ends, gone, drains)
+    return found + _left_running(evidence) + _applications(evidence)
+
+
+def _name(machine: Machine, proc: Proc) -> str:
+    return f"{proc.key[0]} attempt {proc.key[1]} on {machine.name}"
+
+
+def _double_booked(machine: Machine) -> list[str]:
+    found = []
+    for gpu in range(machine.gpus):
+        stays = sorted((held for held in machine.held if gpu in held.gpus), key=lambda held: held.from_ms)
+        for before, after in itertools.pairwise(stays):
+            if before.until_ms is None or before.until_ms > after.from_ms:
+                found.append(
+                    f"{machine.name}/{gpu} is held by {before.key[0]} attempt {before.key[1]} and given to "
+                    f"{after.key[0]} attempt {after.key[1]}"
+                )
+    return found
+
+
+def _twice_under_one_attempt(machine: Machine) -> list[str]:
+    seen: dict[tuple[str, int], Proc] = {}
+    found = []
+    for proc in machine.procs.values():
+        if proc.application:
+            continue
+        known = seen.setdefault(proc.key[:2], proc)
+        if known is not proc:
+            found.append(f"{_name(machine, proc)} was started twice")
+    return found
+
+
+def _wrong_cards(machine: Machine, proc: Proc, attempt: Attempt) -> list[str]:
+    held = next(held for held in machine.held if held.key == proc.key)
+    if held.gpus != attempt.cards[machine.name]:
+        return [f"{_name(machine, proc)} runs on {held.gpus}, the log placed it on {attempt.cards[machine.name]}"]
+    return []
+
+
+def _reported_ends(evidence: Evidence) -> dict[tuple[str, int, str], dict[str, End]]:
+    """(job, attempt, node) → distinct end reports by id."""
+    found: dict[tuple[str, int, str], dict[str, End]] = defaultdict(dict)
+    for entry in evidence.said["executions"]:
+        if isinstance(entry.event, JobCompleted | JobFailed | JobStopped):
+            found[entry.event.job_id, entry.event.attempt, entry.event.node][entry.id] = entry.event
+    return found
+
+
+def _wrong_report(
+    evidence: Evidence, machine: Machine, proc: Proc, ends: dict[tuple[str, int, str], dict[str, End]]
+) -> list[str]:
+    name = _name(machine, proc)
+    reports = list(ends.get((proc.key[0], proc.key[1], machine.name), {}).values())
+    if not proc.how:
+        return [f"{name} still runs"] if evidence.drained else []
+    if len(reports) > 1:
+        return [f"{name} has {len(reports)} different ends: {[type(report).__name__ for report in reports]}"]
+    if proc.how == "power":
+        return []
+    if not reports:
+        return [f"{name} {proc.how} and nobody reported it"] if evidence.drained else []
+    kinds = {"completed": (JobCompleted, JobStopped), "failed": (JobFailed, JobStopped), "stopped": (JobStopped,)}
+    if not isinstance(reports[0], kinds[proc.how]):
+        return [f"{name} {proc.how}, the report says {type(reports[0]).__name__}"]
+    assert proc.until_ms is not None
+    ran_s = (proc.until_ms - proc.from_ms) / 1000
+    if abs(ran_s - reports[0].run_s) > HOURS_TOLERANCE_S:
+        return [f"{name} ran {ran_s:.1f} s, {reports[0].run_s:.1f} s are reported"]
+    return []
+
+
+def _gone_nodes(evidence: Evidence) -> set[str]:
+    """Nodes that the log heard to be lost, to have come back, or to have lost what ran there."""
+    found = set()
+    incarnations: dict[str, int] = {}
+    for record in evidence.accepted:
+        for item in record.inputs:
+            if item.type != "node.state-changed.v1":
+                continue
+            event = msgspec.json.decode(item.payload, type=NodeStateChanged)
+            returned = event.incarnation > incarnations.get(event.node, event.incarnation)
+            incarnations[event.node] = max(event.incarnation, incarnations.get(event.node, 0))
+            if event.health is Health.LOST or returned:
+                found.add(event.node)
+    for machine in evidence.machines.values():
+        if machine.boots > 1:
+            found.add(machine.name)
+    return found
+
+
+def _drained_nodes(evidence: Evidence) -> set[str]:
+    return {entry.event.node for entry in evidence.said["commands"] if isinstance(entry.event, DrainNode)}
+
+
+def _unfounded_stop(
+    machine: Machine,
+    proc: Proc,
+    life: Life,
+    ends: dict[tuple[str, int, str], dict[str, End]],
+    gone: set[str],
+    drains: set[str],
+) -> list[str]:
+    """Nothing is interrupted but for a cause that really was."""
+    if proc.how != "stopped":
+        return []
+    report = next(iter(ends.get((proc.key[0], proc.key[1], machine.name), {}).values()), None)
+    if not isinstance(report, JobStopped):
+        return []
+    attempt = life.attempts[proc.key[1]]
+    nodes = set(attempt.cards)
+    others = [event for node, (_, event) in attempt.ends.items() if node != machine.name]
+    founded = {
+        StopCause.CANCELLED: life.revoked_at is not None,
+        StopCause.TIME_LIMIT: True,
+        StopCause.DRAIN: bool(nodes & drains),
+        StopCause.NODE_LOST: bool(nodes & gone),
+        StopCause.FENCED: bool(nodes & gone) or _other_completed(life, attempt),
+        StopCause.GANG_BROKEN: any(isinstance(event, JobFailed | JobStopped) for event in others) or bool(nodes & gone),
+        StopCause.SCALED_DOWN: False,
+    }
+    if report.cause is StopCause.TIME_LIMIT:
+        assert proc.until_ms is not None
+        assert life.accepted is not None
+        ran_s = (proc.until_ms - proc.from_ms) / 1000
+        if ran_s + LIMIT_TOLERANCE_S < min(proc.time_limit_s, life.accepted.spec.time_limit_s, 7200.0):
+            return [
+                f"{_name(machine, proc)} was stopped for its limit of {proc.time_limit_s:.0f} s after {ran_s:.0f} s"
+            ]
+    if not founded[report.cause]:
+        return [f"{_name(machine, proc)} was stopped: {report.cause.value}, and nothing says why"]
+    return []
+
+
+def _other_completed(life: Life, attempt: Attempt) -> bool:
+    """A late end of another attempt wins over this one."""
+    return any(other.completed_at() is not None for other in life.attempts.values() if other is not attempt)
+
+
+def _left_running(evidence: Evidence) -> list[str]:
+    if not evidence.drained:
+        return []
+    return [
+        f"{_name(machine, proc)} runs on after everything ended"
+        for machine in evidence.machines.values()
+        for proc in machine.procs.values()
+        if not proc.how and not proc.application
+    ]
+
+
+def _applications(evidence: Evidence) -> list[str]:
+    """In the end each application runs on the cards the log gave it last, and nowhere else."""
+    if not evidence.drained:
+        return []
+    wanted: dict[str, dict[str, tuple[int, ...]]] = {}
+    revoked: dict[str, bool] = {}
+    for record in evidence.accepted:
+        for effect in record.effects:
+            if isinstance(effect, Scaled):
+                wanted[effect.app_id] = {part.node: tuple(sorted(part.gpus)) for part in effect.placed}
+        for item in record.inputs:
+            if item.type == "job.revoked.v1":
+                event = msgspec.json.decode(item.payload, type=TYPES[item.type][0])
+                revoked[event.job_id] = True
+            elif item.type == "application.accepted.v1":
+                event = msgspec.json.decode(item.payload, type=TYPES[item.type][0])
+                revoked[event.app_id] = False
+    found = []
+    for app_id, parts in wanted.items():
+        really = {
+            machine.name: held.gpus
+            for machine in evidence.machines.values()
+            for held in machine.held
+            if held.key[0] == app_id and held.until_ms is None and held.gpus
+        }
+        right = {} if revoked.get(app_id) else parts
+        if really != right:
+            found.append(f"{app_id} runs on {really}, the log gave it {right}")
+    return found

@@ -1,0 +1,28 @@
+"""All judges of a run. They know topics and machines, not faults: what may go wrong doesn't excuse what must not.
+
+Read next: `check_log.py`, `check_jobs.py`, `check_machines.py`.
+"""
+
+from __future__ import annotations
+
+from tests.simulation.system.check_jobs import check_jobs, lives_of
+from tests.simulation.system.check_log import LogWalk, last_shown
+from tests.simulation.system.check_machines import check_machines
+from tests.simulation.system.evidence import Evidence
+
+INTERNAL = "internal_error"
+
+
+def check(evidence: Evidence) -> list[str]:
+    """Everything that must not be, as sentences; empty: the run was fine."""
+    log = LogWalk(evidence).walk()
+    lives = lives_of(evidence)
+    return [
+        *evidence.ended_by_itself,
+        *evidence.refused_plans,
+        *log.violations,
+        *last_shown(evidence, log.state),
+        *check_jobs(evidence, lives),
+        *check_machines(evidence, lives),
+        *[f"dead letter: {letter}" for letter in evidence.dead_letters if getattr(letter, "reason", "") == INTERNAL],
+    ]

@@ -1,0 +1,32 @@
+"""The judges find mistakes that somebody could make: each planted bug fails within a few seeds, with a story to read."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.simulation.system.planted import PLANTED
+from tests.simulation.system.run import Ran, run_seed
+from tests.simulation.system.story import story
+
+SEEDS_MAX = 60
+
+
+def first_failure(seeds: range) -> Ran | None:
+    for seed in seeds:
+        ran = run_seed(seed, keep=True)
+        if ran.violations:
+            return ran
+    return None
+
+
+@pytest.mark.parametrize("name", PLANTED)
+def test_a_planted_bug_is_found(name: str):
+    with PLANTED[name]():
+        ran = first_failure(range(SEEDS_MAX))
+    assert ran is not None, f"{name}: {PLANTED[name].__doc__} {SEEDS_MAX} seeds passed"
+    assert ran.evidence is not None
+    told = story(ran.evidence, ran.violations)
+    assert told, "a failure comes with the story of what it names"
+    whole = story(ran.evidence, ran.violations, whole=True)
+    assert set(told) <= set(whole)
+    assert run_seed(ran.seed).violations == [], "without the bug the same seed is fine"
