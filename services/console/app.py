@@ -10,6 +10,7 @@ from typer.core import TyperGroup
 
 from services.console import (
     cli_backtest,
+    cli_conform,
     cli_forecast,
     cli_grid,
     cli_jobs,
@@ -69,6 +70,7 @@ def build_app() -> typer.Typer:
     add("undrain", cli_grid.undrain, GRID)
     app.add_typer(cli_policy.build_policy(), name="policy", rich_help_panel=GRID)
     app.add_typer(cli_forecast.build_forecast(), name="forecast", rich_help_panel=FORECAST)
+    add("conform", cli_conform.conform, LOG)
     add("trace", cli_log.trace, LOG)
     add("latency", cli_reports.latency, LOG)
     add("report", cli_reports.report, LOG)
