@@ -12,11 +12,13 @@ from rich.table import Table
 from rich.text import Text
 
 from deploy.local.preflight import ADVICE, Finding, findings
+from schemas.models import Watch
 from schemas.nodes import Health as NodeHealth
 from services.console import queries
 from services.console.errors import ConsoleError
 from services.console.facts import World
 from services.console.health_view import LAG_RECORDS_MAX, healths
+from services.console.models_view import ClusterModel, load_models
 from services.console.read import topic_sizes
 from services.console.session import Session
 from services.console.stack import Stack, run_root
@@ -32,12 +34,30 @@ def diagnose(session: Session) -> list[Finding]:
     try:
         sizes = session.run(_sizes(session), "Asking the broker")
         world = session.run(queries.load_world(session), "Reading the topics")
+        models, _ = session.run(load_models(session), "Reading models")
     except ConsoleError as error:
         return [*found, Finding("broker", False, str(error))]
     where = session.bootstrap or (stack.bootstrap if stack else "the bus")
     found.append(Finding("broker", True, f"{where} answers and has {len(sizes)} topics."))
     found.extend(world_findings(world, sizes))
+    found.extend(model_findings(models))
     return found
+
+
+def model_findings(models: list[ClusterModel]) -> Iterator[Finding]:
+    """Whether forecasts still come true; nothing before anything was learnt."""
+    watched = [one.watched for one in models if one.watched is not None]
+    drifting = [one for one in watched if one.watch is Watch.DRIFTING]
+    for one in drifting:
+        yield Finding(
+            "forecasts",
+            False,
+            f"Forecasts of {one.cluster} drift ({one.reason}): the next training comes early; see `gpugrid forecast models`.",
+        )
+    if watched and not drifting:
+        yield Finding(
+            "forecasts", True, f"Forecasts of {len(watched)} clusters come true as they should, as far as known."
+        )
 
 
 def stack_findings(stack: Stack | None) -> Iterator[Finding]:

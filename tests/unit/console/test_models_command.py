@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 
 from schemas.models import Choice, ModelChosen, ModelScore, ModelWatched, TrainedModel, Watch
+from services.console.doctor import model_findings
+from services.console.models_view import ClusterModel
 from tests.build import CLUSTER, START_MS
 from tests.unit.console.console_rig import Rig
 
@@ -61,3 +63,20 @@ def test_history_alone_after_a_roll_back():
     shown = rig.run("forecast", "models")
     assert "history alone" in shown
     assert "rolled back" in shown
+
+
+def test_doctor_tells_of_drift():
+    steady = ModelWatched(
+        cluster="c1",
+        made_ms=START_MS,
+        watch=Watch.STEADY,
+        reason="fine",
+        score=score("m", 1.0),
+        history=score("h", 1.1),
+    )
+    (fine,) = model_findings([ClusterModel("c1", None, steady)])
+    assert fine.ok
+    found = list(model_findings([ClusterModel("c1", None, steady), ClusterModel(CLUSTER, CHOSEN, WATCHED)]))
+    assert [one.ok for one in found] == [False]
+    assert "covers 81.0%" in found[0].sentence
+    assert list(model_findings([])) == []
