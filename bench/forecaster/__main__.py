@@ -36,7 +36,7 @@ def main(arguments: list[str]) -> int:
     if options.what == "speed":
         report = Report(benchmark="forecaster-speed.v1", facts=about, speed=measure_speed(options.jobs or 2_000, tell))
     else:
-        found = measure_accuracy(options.jobs or 6_000, options.seed, options.requests, tell)
+        found = measure_accuracy(options.jobs or 3_000, options.seed, options.requests, tell)
         report = Report(benchmark="forecaster-generated.v1", facts=about, accuracy=found)
     data = msgspec.json.format(msgspec.json.encode(report), indent=1)
     path = options.results / f"{report.benchmark.removesuffix('.v1')}.json"
@@ -50,7 +50,7 @@ def main(arguments: list[str]) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m bench.forecaster", description=__doc__)
     parser.add_argument("what", choices=("speed", "accuracy"))
-    parser.add_argument("--jobs", type=int, default=None, help="jobs (2,000 for speed, 6,000 for accuracy)")
+    parser.add_argument("--jobs", type=int, default=None, help="jobs (2,000 for speed, 3,000 for accuracy)")
     parser.add_argument("--seed", type=int, default=1, help="of the generated history")
     parser.add_argument(
         "--requests", type=Path, default=None, help="accuracy: a log of image requests, GenTD26's columns, .csv.gz"

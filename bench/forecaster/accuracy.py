@@ -1,8 +1,9 @@
 """How right forecasts are for jobs with facts: rolling origin through the forecaster's own handler, event by event.
 
 At each submission only what had ended by then is known. Measured on *generated* history (`generated.py`), because no public trace tells
-of models, and for batch inference on a real request log (image generation: volume and time per item), if one is named. Compared:
-the whole forecaster, the same without retraining, the same with facts withheld, the cost model alone, and plain history per team and size.
+of models; for batch inference on a real request log (image generation: volume and time per item), if one is named; and what retraining
+brings on a piece of the bundled real trace. Compared: the whole forecaster, the same without retraining, the same with facts
+withheld, the cost model alone, and plain history per team and size.
 """
 
 from __future__ import annotations
@@ -34,11 +35,13 @@ from services.forecaster.core.kind_models import expected
 from services.forecaster.core.rolling import Score, quantile_of
 from services.forecaster.shell.fitting import fitted
 from services.forecaster.shell.model import model_of
+from services.forecaster.shell.training import PHILLY, read_runs
 
 START_MS = 1_767_225_600_000
 SCORED_FROM = 0.3
 Z90 = 1.2815515655446004
 HISTORY_RUNS_MIN = 5
+PHILLY_RUNS = 6_000
 POOL = Pool(gpus=4_096, node_gpus=8, gpu_model="H100", memory_mib=81_920)
 CATALOG = Catalog(clusters={"c0": Cluster(partition=0, pools={"h100": POOL})}, default_cluster="c0")
 Said = dict[str, tuple[float, float]]
@@ -47,13 +50,15 @@ Tell = Callable[[str], None]
 
 
 class AccuracyResult(Struct, frozen=True, kw_only=True):
-    """`generated`, `requests`: scores by group of jobs and method. Natural log seconds, pinball = P50 + P90."""
+    """`generated`, `requests`, `philly`: scores by group of jobs and method. Natural log seconds, pinball = P50 + P90."""
 
     jobs: int
     seed: int
     generated: dict[str, dict[str, dict[str, float]]]
     trainings: dict[str, int]
     requests: dict[str, dict[str, dict[str, float]]]
+    philly: dict[str, dict[str, dict[str, float]]]
+    philly_trainings: dict[str, int]
 
 
 def measure_accuracy(jobs: int, seed: int, requests: Path | None, tell: Tell) -> AccuracyResult:
@@ -74,8 +79,17 @@ def measure_accuracy(jobs: int, seed: int, requests: Path | None, tell: Tell) ->
         batches = request_batches(requests)
         found, _ = _all_methods(batches, tell, retraining=False)
         logged = _scores(batches, found, {"all": lambda job: True, "first of its kind, with facts": _first(batches)})
+    tell(f"{PHILLY_RUNS:,} runs of the bundled trace, which tell nothing of models")
+    runs = philly_runs()
+    real, real_trainings = _all_methods(runs, tell, withheld=False)
     return AccuracyResult(
-        jobs=jobs, seed=seed, generated=_scores(history, said, groups), trainings=trainings, requests=logged
+        jobs=jobs,
+        seed=seed,
+        generated=_scores(history, said, groups),
+        trainings=trainings,
+        requests=logged,
+        philly=_scores(runs, real, {"all": lambda job: True}),
+        philly_trainings=real_trainings,
     )
 
 
@@ -96,7 +110,7 @@ def _first(history: list[GeneratedJob]) -> Callable[[GeneratedJob], bool]:
 
 
 def _all_methods(
-    history: list[GeneratedJob], tell: Tell, *, retraining: bool = True
+    history: list[GeneratedJob], tell: Tell, *, retraining: bool = True, withheld: bool = True
 ) -> tuple[dict[str, Said], dict[str, int]]:
     said: dict[str, Said] = {}
     trainings: dict[str, int] = {}
@@ -105,11 +119,13 @@ def _all_methods(
         said["forecaster, retrained"], trainings = _forecaster(history, retraining=True)
     tell("the forecaster")
     said["forecaster"], _ = _forecaster(history)
-    tell("with facts withheld")
-    silent = [
-        GeneratedJob(job.job_id, job.at_s, msgspec.structs.replace(job.spec, model=None), job.run_s) for job in history
-    ]
-    said["forecaster, facts withheld"], _ = _forecaster(silent)
+    if withheld:
+        tell("with facts withheld")
+        silent = [
+            GeneratedJob(job.job_id, job.at_s, msgspec.structs.replace(job.spec, model=None), job.run_s)
+            for job in history
+        ]
+        said["forecaster, facts withheld"], _ = _forecaster(silent)
     said["cost model alone"] = _cost_model(history)
     said["plain history of team and size"] = _plain(history)
     return said, trainings
@@ -211,6 +227,21 @@ def _scores(
                 "runs": score.runs, "factor": score.factor, "p90_covers": score.coverage, "pinball": score.pinball,
             }  # fmt: skip
     return result
+
+
+def philly_runs() -> list[GeneratedJob]:
+    """The last runs of the bundled extract, as jobs of a team on a block, started when they were submitted."""
+    runs = read_runs(PHILLY)
+    jobs = []
+    for row in range(len(runs) - PHILLY_RUNS, len(runs)):
+        team, gpus = runs.team[row], int(runs.gpus[row])
+        spec = JobSpec(
+            kind=Kind.TRAINING, team=f"t-{team}", user="unknown", priority=3, sizes=[gpus], requested_gpus=gpus,
+            template="unknown",
+        )  # fmt: skip
+        run_s = float(runs.duration_s[row])
+        jobs.append(GeneratedJob(f"p{row}", float(runs.submit_s[row] - runs.submit_s[0]), spec, run_s))
+    return jobs
 
 
 def request_batches(path: Path) -> list[GeneratedJob]:
