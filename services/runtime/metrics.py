@@ -48,6 +48,32 @@ class Metrics:
             buckets=DECISION_BUCKETS_S,
             registry=registry,
         )
+        self._add_jobs(registry)
+        self.hop_latency_s = Histogram(
+            "gpugrid_hop_latency_seconds",
+            "From the record's time at the broker until its answers were acknowledged.",
+            ["topic"],
+            buckets=LATENCY_BUCKETS_S,
+            registry=registry,
+        )
+        self.queue_length = Gauge("gpugrid_queue_length", "Jobs that wait.", ["cluster", "reason"], registry=registry)
+        self.consumer_lag = Gauge(
+            "gpugrid_consumer_lag_records", "Records not yet read.", ["topic", "partition"], registry=registry
+        )
+        self.events = Counter("gpugrid_events", "Records handled.", ["topic"], registry=registry)
+        self.rejected = Counter(
+            "gpugrid_events_rejected", "Events refused, by reason code.", ["topic", "reason"], registry=registry
+        )
+        self.full_mode_answers = Counter(
+            "gpugrid_full_mode_answers",
+            "Answers of full mode: followed, outdone by fast mode's plan of that moment, no_better, stale, failed.",
+            ["outcome"],
+            registry=registry,
+        )
+        self.dead_letters = Counter("gpugrid_dead_letters", "Dead letters written.", ["reason"], registry=registry)
+
+    def _add_jobs(self, registry: CollectorRegistry) -> None:
+        """What happens to jobs; the allocator fills these."""
         self.submit_to_running_s = Histogram(
             "gpugrid_submit_to_running_seconds",
             "From the submission of a job to its first start, domain time.",
@@ -84,28 +110,6 @@ class Metrics:
         self.restarts = Counter(
             "gpugrid_job_restarts", "Placements of jobs that had been placed before.", ["size_class"], registry=registry
         )
-        self.hop_latency_s = Histogram(
-            "gpugrid_hop_latency_seconds",
-            "From the record's time at the broker until its answers were acknowledged.",
-            ["topic"],
-            buckets=LATENCY_BUCKETS_S,
-            registry=registry,
-        )
-        self.queue_length = Gauge("gpugrid_queue_length", "Jobs that wait.", ["cluster", "reason"], registry=registry)
-        self.consumer_lag = Gauge(
-            "gpugrid_consumer_lag_records", "Records not yet read.", ["topic", "partition"], registry=registry
-        )
-        self.events = Counter("gpugrid_events", "Records handled.", ["topic"], registry=registry)
-        self.rejected = Counter(
-            "gpugrid_events_rejected", "Events refused, by reason code.", ["topic", "reason"], registry=registry
-        )
-        self.full_mode_answers = Counter(
-            "gpugrid_full_mode_answers",
-            "Answers of full mode: followed, outdone by fast mode's plan of that moment, no_better, stale, failed.",
-            ["outcome"],
-            registry=registry,
-        )
-        self.dead_letters = Counter("gpugrid_dead_letters", "Dead letters written.", ["reason"], registry=registry)
 
     def observe_batch(self, records: Sequence[Record], now: Now) -> None:
         """A hop's `observe`: counts records and how long each took to be answered."""

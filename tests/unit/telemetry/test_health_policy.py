@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 
 from schemas.codec import decode
@@ -201,3 +204,12 @@ def command(fed: Fed, event: DrainNode | UndrainNode, source: str) -> None:
 
 def orders(fed: Fed) -> list[DrainNode | UndrainNode]:
     return [decode(each.headers, each.value).event for each in fed.out if each.topic == "commands"]
+
+
+def test_the_page_shows_the_table_that_is_in_force() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "telemetry.md").read_text()
+    shown = [line for line in page.splitlines() if re.match(r"\| `(xid|ecc|row|recovery|orphan) ", line)]
+    assert shown == [
+        f"| `{key}` | {rule.action.value} | {rule.recovery.value} | {rule.meaning} | {rule.source} |"
+        for key, rule in RULES.items()
+    ]
