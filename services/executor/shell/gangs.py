@@ -8,6 +8,7 @@ Read next: `loop.py`, `node.py`.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
 
 from schemas.codec import DecodeError, decode_record
@@ -20,10 +21,15 @@ from services.executor.shell.live import Live
 from services.runtime.clock import Clock
 
 PREPARED_TYPE = TYPE_OF[JobPrepared]
+TOLD_AFTER_S = 60.0
+"""A gang that still waits after that is worth a line in the log; it goes on waiting, since silence is not a failure."""
 REPEAT_S = 1.0
 """Wall seconds after which a node that still waits says again that it is prepared: others may have come later."""
 GANGS_KEPT_MAX = 1_000
 """Attempts remembered; only those of the last seconds are ever asked for, and what was forgotten is said again."""
+
+
+log = logging.getLogger(__name__)
 
 
 class Gangs:
@@ -65,10 +71,15 @@ class Gangs:
         if foreign:
             self.wanted.set()
         unwanted = asyncio.ensure_future(live.unwanted.wait())
+        told_s = self._clock.wall_s() + TOLD_AFTER_S
         try:
             while True:
                 if foreign:
                     say()
+                if self._clock.wall_s() >= told_s:
+                    told_s = float("inf")
+                    missing = [node for node in nodes if node not in self._said.get(key, {})]
+                    log.warning("%s waits for %s to be prepared", key, ", ".join(missing), extra={"node_id": mine.node})
                 repeat = asyncio.ensure_future(self._clock.sleep_wall(REPEAT_S))
                 while not repeat.done():
                     found = verdict(nodes, mine.node, self._said.get(key, {}))

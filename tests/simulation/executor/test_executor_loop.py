@@ -199,6 +199,21 @@ def test_the_time_limit_is_a_local_safety_net():
     assert (stopped.cause, stopped.run_s, stopped.fraction) == (StopCause.TIME_LIMIT, 160.0, 0.15)
 
 
+@pytest.mark.parametrize(("changed_s", "stopped_s"), [(400.0, 400.0), (50.0, 100.0), (0.0, None)])
+def test_a_time_limit_that_is_changed_while_the_job_runs_counts_at_once(changed_s, stopped_s):
+    async def scenario(rig: Rig):
+        await rig.start()
+        job = assignment("a", 0, run_s=1000.0, time_limit_s=150.0)
+        await rig.place(placed(1, job))
+        await rig.wait_s(100)
+        await rig.place(placed(2, msgspec.structs.replace(job, time_limit_s=changed_s)))
+        await rig.wait_s(2000)
+
+    rig = virtually(scenario)
+    stops = [event.run_s for event in rig.events(JobStopped)]
+    assert stops == ([] if stopped_s is None else [stopped_s])
+
+
 def test_an_application_grows_and_shrinks_under_one_attempt_and_never_takes_a_held_gpu():
     async def scenario(rig: Rig):
         await rig.start()
