@@ -18,7 +18,8 @@ PLACED_STATES = (JobState.STARTING, JobState.RUNNING, JobState.STOPPING)
 
 @dataclass(slots=True)
 class Block:
-    """GPUs of one node held by one owner. `expect_ms`: its end by the P50 it was placed with; `started`: its process ran."""
+    """GPUs of one node held by one owner. `expect_ms`: its end by the P50 it was placed with; `started`: its process ran;
+    `sequence`: the decision that placed it, 0 where that is gone."""
 
     owner: str
     node: str
@@ -29,6 +30,7 @@ class Block:
     attempt: int = 1
     started: bool = False
     application: bool = False
+    sequence: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +67,7 @@ class Blocks:
                     self._placed(effect, decision)
                 case Scaled():
                     wanted = {(part.node, gpu) for part in effect.placed for gpu in part.gpus}
-                    self._scaled(effect.app_id, wanted, decision.now_ms)
+                    self._scaled(effect.app_id, wanted, decision)
                 case Waits():
                     self._waits[effect.job_id] = effect
 
@@ -81,7 +83,8 @@ class Blocks:
                 Block(event.job_id, event.node, tuple(event.gpus), event.time_ms, attempt=event.attempt, started=True),
             )
         elif not known.started:
-            known.started, known.since_ms = True, event.time_ms
+            known.started, known.since_ms, known.until_ms = True, event.time_ms, None
+            self._open.setdefault(known.owner, {})[name] = None
             self.changed[name] = None
         self.settle(event.job_id)
 
@@ -98,13 +101,16 @@ class Blocks:
                     self._close(block_id, ended.time_ms)
 
     def status(self, status: JobStatusChanged) -> None:
-        """What never started is over once its job waits again or has ended; so is an application that has ended."""
+        """What never started is over once its job waits again or has ended; so is an application that has ended.
+
+        Topics are read side by side: a status from before the placing decision says nothing about it.
+        """
         if status.state in PLACED_STATES:
             return
         final = status.state in FINAL_STATES
         for block_id in list(self._open.get(status.job_id, ())):
             block = self.all[block_id]
-            if block.application and not final:
+            if status.sequence <= block.sequence or (block.application and not final):
                 continue
             if not block.started or final:
                 self._close(block_id, status.time_ms)
@@ -155,17 +161,27 @@ class Blocks:
             expect_ms = decision.now_ms + round(effect.p50_s * 1000)
             self._open_block(
                 name,
-                Block(effect.job_id, part.node, tuple(part.gpus), decision.now_ms, None, expect_ms, effect.attempt),
+                Block(
+                    effect.job_id,
+                    part.node,
+                    tuple(part.gpus),
+                    decision.now_ms,
+                    expect_ms=expect_ms,
+                    attempt=effect.attempt,
+                    sequence=decision.sequence,
+                ),
             )
         self.settle(effect.job_id)
 
-    def _scaled(self, app_id: str, wanted: set[tuple[str, int]], now_ms: int) -> None:
+    def _scaled(self, app_id: str, wanted: set[tuple[str, int]], decision: DecisionMade) -> None:
+        now_ms = decision.now_ms
         held = self._apps.setdefault(app_id, {})
         for one in sorted(set(held) - wanted):
             self._close(held.pop(one), now_ms)
         for node, gpu in sorted(wanted - set(held)):
             name = f"{app_id}@{node}:{gpu}/{now_ms}"
-            self._open_block(name, Block(app_id, node, (gpu,), now_ms, started=True, application=True))
+            block = Block(app_id, node, (gpu,), now_ms, started=True, application=True, sequence=decision.sequence)
+            self._open_block(name, block)
             held[node, gpu] = name
 
     def _open_block(self, name: str, block: Block) -> None:

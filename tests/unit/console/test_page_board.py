@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+import msgspec
 import pytest
 
 from schemas.executions import StopCause
@@ -72,6 +73,25 @@ async def test_what_never_started_is_over_when_it_waits_again():
     assert [block.until_ms for block in board.blocks.open_of("third")] == [None]
     board.blocks.status(_queued("third"))
     assert board.blocks.open_of("third") == []
+
+
+async def test_a_status_from_before_the_placing_decision_closes_nothing():
+    stage = await two_jobs()
+    board = await board_of(stage)
+    await stage.decide(_placed("third"), at_ms=NOW_MS)
+    board.fold(stage.bus.records("decisions")[-1])
+    board.blocks.status(msgspec.structs.replace(_queued("third"), sequence=4))
+    assert [block.until_ms for block in board.blocks.open_of("third")] == [None]
+
+
+async def test_a_start_opens_again_what_a_late_status_had_closed():
+    stage = await two_jobs()
+    board = await board_of(stage)
+    await stage.decide(_placed("third"), at_ms=NOW_MS)
+    board.fold(stage.bus.records("decisions")[-1])
+    board.blocks.status(_queued("third"))
+    board.blocks.started(build.started("third", "n00", NOW_MS + 5))
+    assert [(block.since_ms, block.until_ms) for block in board.blocks.open_of("third")] == [(NOW_MS + 5, None)]
 
 
 async def test_every_record_twice_changes_nothing():

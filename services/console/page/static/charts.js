@@ -3,7 +3,7 @@
 import { s } from "./dom.js";
 import { clock, HOUR } from "./words.js";
 
-export const W = 640, H = 220, L = 44, R = 10, T = 8, B = 24;
+export const W = 640, H = 220, L = 52, R = 10, T = 8, B = 24;
 
 export function scales(from, to, most, height = H) {
   const x = (time) => L + ((time - from) / Math.max(1, to - from)) * (W - L - R);

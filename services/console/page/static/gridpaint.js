@@ -45,7 +45,8 @@ function ground(context, map, frame) {
     context.fillRect(Math.max(LEFT, nowX), y, frame.width - Math.max(LEFT, nowX), height);
   }
   context.fillStyle = frame.colours.line;
-  for (const time of ticks(frame)) context.fillRect(Math.round(frame.xOf(time)), TOP, 1, frame.height - TOP);
+  const bottom = Math.min(frame.height, TOP + frame.total - frame.top);
+  for (const time of ticks(frame)) context.fillRect(Math.round(frame.xOf(time)), TOP, 1, bottom - TOP);
 }
 
 function ticks(frame) {

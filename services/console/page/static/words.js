@@ -16,6 +16,7 @@ export function span(ms) {
 }
 
 export function milliseconds(ms) {
+  if (ms >= 120_000) return span(ms);
   return ms < 10 ? `${ms.toFixed(1)} ms` : ms < 1000 ? `${Math.round(ms)} ms` : `${(ms / 1000).toFixed(ms < 10_000 ? 2 : 1)} s`;
 }
 
