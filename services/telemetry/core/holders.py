@@ -45,8 +45,9 @@ class Holders:
         node.epoch, node.sequence = placed.epoch, placed.sequence
         before = node.held
         node.held = {}
-        for assignment in placed.assignments:
-            for gpu in assignment.gpus if assignment.desired is Desired.RUN else []:
+        # What is told to stop holds its GPUs until it is gone; should one be listed twice, who shall run there counts.
+        for assignment in sorted(placed.assignments, key=lambda each: each.desired is Desired.RUN):
+            for gpu in assignment.gpus:
                 known = before.get(gpu)
                 since_ms = known.since_ms if known is not None and known.job_id == assignment.job_id else wall_ms
                 node.held[gpu] = Holder(assignment.job_id, assignment.application, since_ms)

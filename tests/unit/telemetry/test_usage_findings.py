@@ -21,10 +21,10 @@ def tell(fed: Fed, topic: str, key: str, event) -> None:
     fed.out.extend(fed.feed(Record(topic, 0, fed.wall_ms, sent.key, sent.value, sent.headers, fed.wall_ms)) and [])
 
 
-def place(fed: Fed, sequence: int, *jobs: str, application: bool = False) -> None:
+def place(fed: Fed, sequence: int, *jobs: str, application: bool = False, desired: Desired = Desired.RUN) -> None:
     """Job i of `jobs` holds GPU i of n00."""
     assignments = [
-        Assignment(job_id=job, attempt=1, desired=Desired.RUN, gpus=[index], application=application)
+        Assignment(job_id=job, attempt=1, desired=desired, gpus=[index], application=application)
         for index, job in enumerate(jobs)
     ]
     placed = NodePlaced(
@@ -117,6 +117,15 @@ def test_a_process_on_a_gpu_that_is_nobodys_keeps_the_next_job_away_until_it_is_
     run(fed, 20, processes=[], memory_used_mib=4.0)
     assert codes(fed) == []
     assert fed.lines[-1].gpus[0].healthy
+
+
+def test_a_job_that_is_told_to_stop_and_saves_its_work_is_no_orphan() -> None:
+    fed = Fed()
+    place(fed, 1, "a")
+    run(fed, 100)
+    place(fed, 2, "a", desired=Desired.STOP)
+    run(fed, 600)
+    assert codes(fed) == []
 
 
 def test_a_monitoring_tools_small_context_is_no_orphan() -> None:
