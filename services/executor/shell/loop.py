@@ -203,6 +203,8 @@ class Executor:
             records = await reader.poll(max_records=BATCH_RECORDS_MAX, timeout_s=POLL_TIMEOUT_S)
             self._newest(self._placements(records, outbox), backlog)
         self._apply(backlog)
+        for node in self.nodes.values():
+            await node.reap()
         self.ready.set()
         while True:
             records = await reader.poll(max_records=BATCH_RECORDS_MAX, timeout_s=POLL_TIMEOUT_S)

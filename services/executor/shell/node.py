@@ -29,7 +29,7 @@ from services.executor.core.reconcile import (
     refusal,
     stop_of,
 )
-from services.executor.shell.drivers.port import Run
+from services.executor.shell.drivers.port import Order, Run
 from services.executor.shell.gangs import Gangs
 from services.executor.shell.journal_store import JournalStore
 from services.executor.shell.ledger import Ledger, Surroundings
@@ -75,6 +75,12 @@ class Node:
         self.report()
         for work in adopted:  # only now: the report names what was found, whatever ends in this very moment
             self._spawn(work)
+
+    async def reap(self) -> None:
+        """End what is alive here and neither remembered nor placed: somebody lost the journal. Call it once placements were applied."""
+        known = [Order(self.name, run.assignment, run.spawn) for run in self.state.runs.values()]
+        for name in await self._around.driver.reap(self.name, known):
+            log.warning("%s was alive and belonged to nobody: ended", name, extra={"node_id": self.name})
 
     def report(self) -> None:
         """Say what is alive here, and what is in quarantine."""

@@ -153,6 +153,28 @@ def test_an_orderly_stop_ends_its_jobs_only_where_told_to(stage):
     assert stage.ids() == ["a/1/n00/started", "a/1/n00/stopped"]
 
 
+@pytest.mark.parametrize("placed", [False, True])
+def test_what_a_lost_journal_left_alive_is_taken_over_if_it_is_still_placed_and_ended_if_not(stage, placed):
+    stage.place(stage.job("a", 0, 0))
+    first = stage.executor()
+    stage.until(lambda: len(stage.ids()) == 1 and len(stage.ran()) == 1)
+    killed(first)
+    (stage.folder / "run" / "n00" / "journal").unlink()
+    pid = int(stage.ran()[0].split()[1])
+    if not placed:
+        stage.place(sequence=2)
+    second = stage.executor()
+    if placed:
+        stage.until(lambda: len(stage.said()) == 4)
+        assert Path(f"/proc/{pid}").exists()
+        stage.go.touch()
+        stage.until(lambda: "a/1/n00/completed" in stage.ids())
+        assert len(stage.ran()) == 1
+    else:
+        stage.until(lambda: not Path(f"/proc/{pid}").exists())
+    killed(second)
+
+
 def test_two_executors_can_not_serve_one_node(stage):
     stage.place()
     stage.executor()

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -205,6 +206,9 @@ class KubernetesDriver:
         except OSError as error:
             raise refused(error, folder) from error
         return KubernetesRun(self, order, RunFacts(started_ms=started_ms, name=name))
+
+    async def reap(self, node: str, known: Sequence[Order]) -> list[str]:
+        return []
 
     async def adopt(self, order: Order, facts: RunFacts | None) -> KubernetesRun | None:
         name = _name(order)

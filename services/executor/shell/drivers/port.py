@@ -7,6 +7,7 @@ nothing of the run is left. Read next: `simulated.py`, `process.py`, `slurm.py`,
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -107,6 +108,11 @@ class Driver(Protocol):
 
     async def start(self, order: Order) -> Run:
         """Raises StartRefusedError."""
+        ...
+
+    async def reap(self, node: str, known: Sequence[Order]) -> list[str]:
+        """End what is alive on the node and belongs to none of the known runs (a lost journal); their names. What another scheduler
+        keeps is its own to look after."""
         ...
 
     async def adopt(self, order: Order, facts: RunFacts | None) -> Run | None:

@@ -13,6 +13,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
@@ -188,6 +189,17 @@ class ProcessDriver:
                 FailureCause.SPAWN, f"the runner didn't get the job to begin; see {folder}/runner.log"
             )
         return run
+
+    async def reap(self, node: str, known: Sequence[Order]) -> list[str]:
+        mine = [self.folder_of(order) for order in known]
+        reaped = []
+        for path in sorted((self._run_dir / node).glob("*/*-*/job.json")):
+            began = read(path, Began)
+            if path.parent in mine or began is None or (path.parent / "exit.json").exists():
+                continue
+            if ProcessId(began.pid, began.ticks).signal_group(signal.SIGKILL):
+                reaped.append(f"{path.parent.parent.name}/{path.parent.name} (pid {began.pid})")
+        return reaped
 
     async def adopt(self, order: Order, facts: RunFacts | None) -> ProcessRun | None:
         folder = self.folder_of(order)

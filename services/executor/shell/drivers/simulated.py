@@ -9,6 +9,7 @@ Read next: `port.py`.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -167,6 +168,9 @@ class SimulatedDriver:
     async def start(self, order: Order) -> SimulatedRun:
         course = course_of(order.assignment)
         return SimulatedRun(self._clock, course, RunFacts(started_ms=self._clock.now_ms()), self._checkpoint_s)
+
+    async def reap(self, node: str, known: Sequence[Order]) -> list[str]:
+        return []
 
     async def adopt(self, order: Order, facts: RunFacts | None) -> SimulatedRun | None:
         if facts is None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import shlex
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from math import ceil
@@ -250,6 +251,9 @@ class SlurmDriver:
         except OSError as error:
             raise refused(error, folder) from error
         return await self._begun(order, folder, number)
+
+    async def reap(self, node: str, known: Sequence[Order]) -> list[str]:
+        return []
 
     async def adopt(self, order: Order, facts: RunFacts | None) -> SlurmRun | None:
         folder = self.folder_of(order)
