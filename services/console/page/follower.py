@@ -42,6 +42,9 @@ PLAN_PERIOD_S = 2.0
 SHADOW_PERIOD_S = 8.0
 LATENCY_PERIOD_S = 3.0
 DIAGNOSIS_PERIOD_S = 3.0
+BROKER_PERIOD_S = 2.0
+BROKER_WAIT_S = 2.0
+"""A broker that does not take a connection by then is as good as away."""
 LATENCY_WINDOW_MS = 15 * 60_000
 REST_FACTOR = 8.0
 """A computation rests this many times as long as it took: the page never takes more than about a tenth of a core for each."""
@@ -90,6 +93,7 @@ class Follower:
             tasks = [
                 asyncio.create_task(self._grow(reader, board)),
                 asyncio.create_task(self._deltas(board)),
+                asyncio.create_task(self._watch_broker()),
                 asyncio.create_task(self._every(SHADOW_PERIOD_S, lambda: self._shadow(board))),
                 asyncio.create_task(self._every(PLAN_PERIOD_S, lambda: self._plan(bus, board))),
                 asyncio.create_task(self._every(LATENCY_PERIOD_S, lambda: self._latency(board))),
@@ -141,6 +145,16 @@ class Follower:
     async def _grow(self, reader: Consumer, board: Board) -> None:
         while True:
             await self._fold(board, await reader.poll(max_records=POLL_RECORDS_MAX, timeout_s=POLL_WAIT_S))
+
+    async def _watch_broker(self) -> None:
+        """The reader waits for a lost broker in silence; people are to know that what they see stands still."""
+        if self._session.make_bus is not None:
+            await asyncio.Event().wait()
+        addresses = [one.strip().rpartition(":") for one in self._session.address().split(",")]
+        while True:
+            await self._clock.sleep_wall(BROKER_PERIOD_S)
+            answers = [await _answers(host, int(port)) for host, _, port in addresses]
+            self.lost = "" if any(answers) else "the broker does not answer"
 
     async def _deltas(self, board: Board) -> None:
         pruned_s = self._clock.wall_s()
@@ -202,6 +216,7 @@ class Follower:
                     "made": max(plan["made"] for plan in plans),
                     "step_ms": plans[0]["step_ms"],
                     "blocks": [block for plan in plans for block in plan["blocks"]],
+                    "ends": {name: end_ms for plan in plans for name, end_ms in plan["ends"].items()},
                     "left_out": sum(plan["left_out"] for plan in plans),
                 },
             )
@@ -222,6 +237,15 @@ class Follower:
         except BaseException:
             del self._planners[cluster]
             raise
+
+
+async def _answers(host: str, port: int) -> bool:
+    try:
+        _, writer = await asyncio.wait_for(asyncio.open_connection(host, port), BROKER_WAIT_S)
+    except (OSError, TimeoutError):
+        return False
+    writer.close()
+    return True
 
 
 @contextlib.asynccontextmanager

@@ -52,16 +52,25 @@ class Planner:
         now = Now(max(now_ms, self._state.now_ms), max(wall_ms, self._state.wall_ms))
         _, posed, plans = plan_effects(self._state, self._settings.memory_mib, policy, now)
         blocks: list[list[Any]] = []
+        ends: dict[str, int] = {}
         for one, made in zip(posed, plans, strict=True):
             blocks.extend(blocks_of(one, made, now.domain_ms, policy.step_ms))
+            ends |= ends_of(one, now.domain_ms, policy.step_ms)
         blocks.sort(key=lambda block: (block[3], block[0]))
         return {
             "sequence": self._state.sequence,
             "made": now.domain_ms,
             "step_ms": policy.step_ms,
             "blocks": blocks[:BLOCKS_MAX],
+            "ends": ends,
             "left_out": max(0, len(blocks) - BLOCKS_MAX),
         }
+
+
+def ends_of(posed: Posed, now_ms: int, step_ms: int) -> dict[str, int]:
+    """Until when the plan counts on what runs now, in whole steps: what is planned after it begins there. Pure."""
+    steps = posed.problem.running_steps
+    return {name: now_ms + int(steps[row]) * step_ms for row, name in enumerate(posed.problem.running_ids)}
 
 
 def blocks_of(posed: Posed, plan: Plan, now_ms: int, step_ms: int) -> list[list[Any]]:

@@ -32,7 +32,7 @@ export class GridMap {
     for (const [owner, node, gpus, since, until, placedFor, , flags] of blocks.values()) {
       const base = this.first.get(node);
       if (base === undefined) continue;
-      const expect = until === null ? jobs.get(owner)?.due ?? placedFor : placedFor; // forecasts of what runs get better
+      const expect = until === null ? plan?.ends?.[owner] ?? jobs.get(owner)?.due ?? placedFor : placedFor; // what the plan counts on, else the newest forecast
       const application = (flags & 1) === 1;
       for (let index = 0; index < gpus.length;) {
         let size = 1;

@@ -84,7 +84,10 @@ function block(context, map, frame, rect, x1, x2, y1, y2) {
 }
 
 function label(context, frame, rect, dimmed, x1, x2, y1, height) {
-  const left = Math.max(x1, LEFT) + 6, room = Math.min(x2, frame.width) - left - 4;
+  const nowX = frame.xOf(frame.now);
+  let left = Math.max(x1, LEFT) + 6;
+  if (left > nowX - 24 && left < nowX + 5) left = nowX + 6; // not across the line of now
+  const room = Math.min(x2, frame.width) - left - 4;
   if (room < LABEL_WIDTH - 10) return;
   const size = Math.min(12, Math.max(9.5, height * 0.62));
   context.font = `500 ${size}px system-ui, sans-serif`;
@@ -94,7 +97,7 @@ function label(context, frame, rect, dimmed, x1, x2, y1, height) {
     text += "…";
   }
   context.globalAlpha = dimmed ? 0.25 : 1;
-  context.fillStyle = rect.phase === 2 || left > frame.xOf(frame.now) - 2 ? frame.colours.ink : frame.by === "priority" ? "#101418" : "#ffffff";
+  context.fillStyle = rect.phase === 2 || left > nowX - 2 ? frame.colours.ink : frame.by === "priority" ? "#101418" : "#ffffff";
   context.textBaseline = "middle";
   context.fillText(text, left, y1 + height / 2 + 0.5);
 }
