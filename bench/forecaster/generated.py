@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from msgspec.structs import replace
 
 from schemas.jobs import JobSpec, Kind, ModelFacts, Technique, Tuning
 
@@ -120,8 +121,6 @@ def _facts(chance: np.random.Generator, kind: Kind) -> ModelFacts:
 
 def _varied(chance: np.random.Generator, first: ModelFacts, number: int) -> ModelFacts:
     """A sweep changes one thing at a time."""
-    from msgspec.structs import replace
-
     if number == 0 or first.epochs is None or chance.random() < 0.5:
         return first
     return replace(first, epochs=float(chance.choice([1, 2, 3])))
@@ -129,8 +128,6 @@ def _varied(chance: np.random.Generator, first: ModelFacts, number: int) -> Mode
 
 def _as_told(chance: np.random.Generator, facts: ModelFacts) -> ModelFacts:
     """Some submitters leave things out, or round them."""
-    from msgspec.structs import replace
-
     told = facts
     if chance.random() < FORGETFUL_SHARE:
         told = replace(told, sequence_length=None if told.dataset_tokens else told.sequence_length, global_batch=None)

@@ -42,7 +42,7 @@ class ForecasterConfig(ServiceConfig, frozen=True, kw_only=True):
     demand_period_s: Annotated[float, Meta(gt=0, le=86_400)] = 600.0
     """Domain seconds between two forecasts of one application."""
     retrain_period_s: Annotated[float, Meta(ge=0, le=31_536_000)] = Rhythm().period_s
-    """Domain seconds between two trainings of a cluster's model; 0: never."""
+    """Domain seconds between two trainings of a cluster's model; 0: never, and what others trained isn't used either."""
     retrain_runs_min: Annotated[int, Meta(ge=100, le=20_000)] = Rhythm().runs_min
     """Ended runs of a cluster from which its first model is trained."""
     retrain_judged_min: Annotated[int, Meta(ge=50, le=5_000)] = Rhythm().judged_min
@@ -52,13 +52,14 @@ class ForecasterConfig(ServiceConfig, frozen=True, kw_only=True):
 def make_handler(catalog: Catalog, *, model: str = BUNDLED, settings: Settings | None = None) -> ForecasterHandler:
     """A handler with its model and the history the model was trained on, warm. Raises ModelError."""
     settings = settings or Settings()
+    load = model_of if settings.rhythm.period_s > 0 else None
     if model == NO_MODEL:
-        handler = ForecasterHandler(catalog, settings, load=model_of)
+        handler = ForecasterHandler(catalog, settings, load=load)
     else:
         path = MODEL_FILE if model == BUNDLED else Path(model)
         booster, seed = load_model(path)
         start = as_published(booster, read_card(path))
-        handler = ForecasterHandler(catalog, settings, model=booster, seed=seed, load=model_of, start=start)
+        handler = ForecasterHandler(catalog, settings, model=booster, seed=seed, load=load, start=start)
     warm_up(handler, catalog)
     return handler
 

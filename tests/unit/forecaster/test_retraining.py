@@ -7,8 +7,10 @@ import sys
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
-from schemas.codec import decode_record
+from schemas.codec import VALUE_BYTES_MAX, decode_record, encode_payload
+from schemas.messages import message
 from schemas.models import Choice, ModelChosen, ModelScore, ModelWatched, TrainedModel, Watch
 from schemas.records import Message, Record
 from services.forecaster.core.drift import OUTCOMES_MIN, Outcomes
@@ -214,8 +216,6 @@ def test_a_published_model_is_whole_and_answers_alike():
         current=result.model,
         previous=result.model,
     )
-    from schemas.codec import VALUE_BYTES_MAX, encode_payload
-
     assert len(encode_payload(wire)) < VALUE_BYTES_MAX / 2
 
 
@@ -230,8 +230,6 @@ def test_a_published_model_is_whole_and_answers_alike():
     ],
 )
 def test_a_model_that_cannot_be_used_is_refused_with_a_sentence(changed, why):
-    from msgspec.structs import replace
-
     with pytest.raises(ModelError, match=why):
         model_of(replace(a_model("m"), **changed))
 
@@ -316,9 +314,7 @@ def test_drift_is_published_at_most_once_an_hour():
 
 
 def test_a_model_of_another_version_of_this_program_is_counted_not_used():
-    stream, forecaster = Stream(), make_handler(catalog())
-    from schemas.messages import message
-
+    stream, forecaster = Stream(), learner()
     event = ModelChosen(
         cluster=CLUSTER,
         made_ms=START_MS,
@@ -337,6 +333,18 @@ def test_a_model_of_another_version_of_this_program_is_counted_not_used():
     state = forecaster.cluster(CLUSTER)
     assert state is not None
     assert state.learning.refused == 1
+
+
+def test_a_forecaster_told_never_to_train_uses_no_trained_model_either():
+    stream, forecaster = Stream(), learner()
+    end_ms = ran(stream, forecaster, 400)
+    forecaster.fitted(fitted(only(list(forecaster.orders(now(end_ms))))))
+    carried = next(one for one in forecaster.tick(now(end_ms)) if one.topic == "models")
+    alone = make_handler(catalog(), model="none", settings=Settings(rhythm=Rhythm(period_s=0)))
+    alone.recover(stream.add_raw(carried))
+    answer = events(alone.handle(stream.add(accepted("next", 1)), now(end_ms)))[0]
+    assert answer.model == "history"
+    assert not list(alone.orders(now(end_ms + 30 * DAY_MS)))
 
 
 # The child process
