@@ -28,8 +28,8 @@ def task(seconds: float, iterations: int = 0) -> Task:
 def test_it_answers_and_a_killed_process_is_replaced() -> None:
     async def main() -> None:
         solver = ProcessSolver()
-        answer = await solver.solve(task(0.2))
-        assert verify_plan(task(0.2).problem, answer.plan) == []
+        answer = await solver.solve(task(0.05))
+        assert verify_plan(task(0.05).problem, answer.plan) == []
         assert answer.gain >= 0.0
         open_question = asyncio.ensure_future(solver.solve(task(60.0)))
         await asyncio.sleep(0)
@@ -37,7 +37,7 @@ def test_it_answers_and_a_killed_process_is_replaced() -> None:
         solver.process.kill()
         with pytest.raises(SolverError):
             await open_question
-        again = await solver.solve(task(0.2))
+        again = await solver.solve(task(0.05))
         assert again.plan.start.tobytes() == answer.plan.start.tobytes()
         process = solver.process
         assert process is not None
