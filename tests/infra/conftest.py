@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -45,8 +46,7 @@ def store(jaeger: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tr
 @pytest.fixture(scope="module")
 def stack(store: TraceStore, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[ObservedStack, TraceStore]]:
     folder: Path = tmp_path_factory.mktemp("observed")
-    with (
-        collector(folder, store, sampling_wait="1s", sampling_pct=100) as otlp,
-        observed_stack(folder / "run", otlp) as found,
-    ):
-        yield found, store
+    with ExitStack() as before:
+        otlp = before.enter_context(collector(folder, store, sampling_wait="1s", sampling_pct=100))
+        with observed_stack(folder / "run", otlp, lose_collector=before.close) as found:
+            yield found, store

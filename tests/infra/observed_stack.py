@@ -42,12 +42,13 @@ memory_mib = 81920
 
 @dataclass
 class ObservedStack:
-    """`publish` is the upstream: its span is the root of the job's trace."""
+    """`publish` is the upstream: its span is the root of the job's trace. `lose_collector` ends the collector for good."""
 
     run_dir: Path
     address: str
     supervisor: Supervisor
     upstream: Tracing
+    lose_collector: Callable[[], None]
 
     def publish(self, job_id: str, run_s: float, gpus: int = 1, **labels: str) -> str:
         """Publish a job; returns its trace id."""
@@ -95,7 +96,7 @@ class ObservedStack:
 
 
 @contextmanager
-def observed_stack(run_dir: Path, otlp: str) -> Iterator[ObservedStack]:
+def observed_stack(run_dir: Path, otlp: str, *, lose_collector: Callable[[], None]) -> Iterator[ObservedStack]:
     run_dir.mkdir(parents=True)
     catalog = run_dir / "catalog.toml"
     catalog.write_text(CATALOG)
@@ -115,7 +116,7 @@ def observed_stack(run_dir: Path, otlp: str) -> Iterator[ObservedStack]:
     with supervisor:
         upstream = upstream_tracing(run_dir, otlp)
         try:
-            yield ObservedStack(run_dir, broker.address, supervisor, upstream)
+            yield ObservedStack(run_dir, broker.address, supervisor, upstream, lose_collector)
         finally:
             upstream.stop()
 

@@ -9,7 +9,7 @@ import pytest
 
 from deploy.backends.running import metric_store, scrape_targets
 from schemas.status import JobState
-from tests.infra.observed_stack import names, until
+from tests.infra.observed_stack import ObservedStack, names, until
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(900)]
 HOPS = {
@@ -123,3 +123,23 @@ def test_the_documented_metrics_are_scraped_and_a_slow_bucket_leads_to_its_trace
 
         until(told, "no exemplar names the job's trace")
         assert names(store, trace_id)
+
+
+def test_a_collector_that_dies_delays_no_job_and_loses_no_event(stack) -> None:
+    """The last one here: the collector does not come back."""
+    running, _ = stack
+    alive_s = timed(running, "alive")
+    running.lose_collector()
+    dead_s = timed(running, "dead")
+    print(f"publish to final status of eight jobs: {alive_s:.2f} s with the collector, {dead_s:.2f} s without")
+    assert dead_s < alive_s + 3.0
+
+
+def timed(running: ObservedStack, prefix: str) -> float:
+    """From publishing eight jobs to the last one's final status."""
+    begun_s = time.monotonic()
+    for number in range(8):
+        running.publish(f"{prefix}-{number}", run_s=0.5)
+    for number in range(8):
+        assert running.finished(f"{prefix}-{number}").state is JobState.COMPLETED
+    return time.monotonic() - begun_s

@@ -1,16 +1,14 @@
-"""The collector keeps every failed, slow and long waiting trace and a part of the rest; a back end that is away costs no event."""
+"""The collector keeps every failed, slow and long waiting trace and a part of the rest."""
 
 from __future__ import annotations
 
 import time
-from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
 from deploy.backends.running import TraceStore, collector
-from schemas.status import JobState
-from tests.infra.observed_stack import ObservedStack, names, observed_stack, until, upstream_tracing
+from tests.infra.observed_stack import until, upstream_tracing
 
 pytestmark = [pytest.mark.timeout(900)]
 FAST = 400
@@ -41,28 +39,3 @@ def test_failed_slow_and_long_waiting_traces_are_all_kept_and_of_the_rest_a_tent
         share = sum(bool(store.trace(trace_id)) for trace_id in rest) / FAST
         print(f"{len(kept)} of {len(kept)} kept, and {share:.1%} of {FAST} ordinary ones")
         assert 0.03 < share < 0.2
-
-
-@pytest.mark.kafka
-def test_a_collector_that_dies_delays_no_job_and_loses_no_event(store: TraceStore, tmp_path: Path) -> None:
-    with ExitStack() as gone:
-        otlp = gone.enter_context(collector(tmp_path / "collector", store, sampling_pct=100))
-        with observed_stack(tmp_path / "run", otlp) as running:
-            first = running.publish("first", run_s=1.0)
-            assert running.finished("first").state is JobState.COMPLETED
-            until(lambda: ("executor", "start") in names(store, first), "no trace while the collector is there")
-            alive_s = timed(running, "alive")
-            gone.close()
-            dead_s = timed(running, "dead")
-    print(f"publish to final status of eight jobs: {alive_s:.2f} s with the collector, {dead_s:.2f} s without")
-    assert dead_s < alive_s + 3.0
-
-
-def timed(running: ObservedStack, prefix: str) -> float:
-    """From publishing eight jobs to the last one's final status."""
-    begun_s = time.monotonic()
-    for number in range(8):
-        running.publish(f"{prefix}-{number}", run_s=0.5)
-    for number in range(8):
-        assert running.finished(f"{prefix}-{number}").state is JobState.COMPLETED
-    return time.monotonic() - begun_s
