@@ -31,9 +31,9 @@ RULES = """
 - **Public states.** `job-status` shows `queued` for {waiting}, `running` for checkpointing too, and `refused` for what intake
   never let in.
 - **Restarts.** `restart: {{"mode": "on_failure", "attempts_max": 3, "backoff_s": 60}}`: after a failure the job waits 60, 120, 240 …
-  seconds (at most 64 times the first) and starts again from its last checkpoint, at most three starts in all. Interruptions (drain, lost
-  node, broken gang) are no failures and have no limit. A real-time application is always started again, by its executor: after 1,
-  2, 4 … 64 s.
+  seconds (at most 64 times the first) and starts again from its last checkpoint, at most three starts in all; with `always` there is no
+  such limit, and the first pause is 10 s at least. Interruptions (drain, lost node, broken gang) are no failures and have no limit. A
+  real-time application is always started again, by its executor: after 1, 2, 4 … 64 s.
 - **Time limit.** At the limit the job is asked for a checkpoint, stopped, and ends as `timed_out`. The executor enforces it, too, should
   the allocator be away. A changed limit (`gpugrid change JOB --limit`) counts at once, also for a running job.
 - **Overtime.** A job that runs beyond its forecast's P90 keeps its GPUs: the forecaster makes a new forecast for what is left, the grid is

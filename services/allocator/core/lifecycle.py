@@ -23,6 +23,8 @@ from services.allocator.core.state import (
 
 BACKOFF_DOUBLINGS_MAX = 6
 """Back-off doubles per failure up to 64 times the declared one: enough to calm a crash loop, short enough to heal by itself."""
+ALWAYS_BACKOFF_S_MIN = 10.0
+"""A job that is restarted without limit must not turn in circles faster than people can notice."""
 _END_OF_CAUSE = {
     StopCause.CANCELLED.value: Happening.CANCEL,
     StopCause.TIME_LIMIT.value: Happening.TIME_OUT,
@@ -111,8 +113,10 @@ def _after_failure(state: State, job: Job, time_ms: int, changes: Changes) -> No
     """Restart policy: interruptions (drain, lost node) never count as failures, only failed parts do."""
     job.failures += 1
     policy = job.spec.restart
-    if policy.mode is RestartMode.NEVER or job.failures >= policy.attempts_max:
+    always = policy.mode is RestartMode.ALWAYS
+    if policy.mode is RestartMode.NEVER or (job.failures >= policy.attempts_max and not always):
         finish(state, job, Happening.FAIL, time_ms, job.cause, changes)
         return
     doublings = min(job.failures - 1, BACKOFF_DOUBLINGS_MAX)
-    requeue(job, time_ms, time_ms + int(policy.backoff_s * 1000) * 2**doublings, changes)
+    backoff_s = max(policy.backoff_s, ALWAYS_BACKOFF_S_MIN) if always else policy.backoff_s
+    requeue(job, time_ms, time_ms + int(backoff_s * 1000) * 2**doublings, changes)

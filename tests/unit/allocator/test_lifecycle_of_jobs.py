@@ -76,6 +76,17 @@ def test_a_failure_restarts_with_back_off_until_the_policy_ends_it() -> None:
     assert driver.state.finished["j"].state is JobState.FAILED
 
 
+def test_always_restarts_without_limit_but_not_in_circles() -> None:
+    driver = running(1, restart=RestartPolicy(mode=RestartMode.ALWAYS))
+    for attempt in range(1, 9):
+        driver.give(build.failed("j", driver.job("j").parts[0].node, driver.now_ms, attempt=attempt))
+        assert driver.job("j").state is JobState.QUEUED
+        wait_ms = 10_000 * 2 ** min(attempt - 1, 6)
+        assert driver.job("j").not_before_ms == driver.now_ms + wait_ms
+        driver.pass_ms(wait_ms).give()
+        assert driver.job("j").attempt == attempt + 1
+
+
 def test_a_lost_node_requeues_with_the_saved_work_and_is_no_failure() -> None:
     driver = running(8)
     node = driver.job("j").parts[0].node
