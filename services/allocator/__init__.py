@@ -8,5 +8,6 @@ sequence is the last + 1 and its parent the last accepted id; input positions li
 in the same record as the change that caused it; same state, inputs and time give the same bytes.
 
 Reading order: `core/state.py`, `core/decide.py` (fold → plan → enact), `core/pose.py` (state to planning problem), `core/heuristic.py`
-and `core/kernels/`, `core/commit.py`, `core/verify_commit.py`, `core/reader.py`; then `shell/loop.py`, `shell/owner.py`, `shell/log.py`.
+and `core/kernels/`, `core/advice.py` (full mode's answers), `core/commit.py`, `core/verify_commit.py`, `core/reader.py`; then
+`shell/loop.py`, `shell/owner.py`, `shell/log.py`, `shell/full_mode.py`.
 """

@@ -27,7 +27,7 @@ class AllocatorConfig(ServiceConfig, frozen=True, kw_only=True):
     penalty_ratio: float = Policy().penalty_ratio
     replan_s: int = Policy().replan_s
     full_s: float = 2.0
-    full_every_s: float = 15.0
+    full_every_s: float = 60.0
 
 
 def settings_of(config: AllocatorConfig, catalog: Catalog) -> dict[str, Settings]:
