@@ -48,6 +48,8 @@ BROKER_WAIT_S = 2.0
 LATENCY_WINDOW_MS = 15 * 60_000
 REST_FACTOR = 8.0
 """A computation rests this many times as long as it took: the page never takes more than about a tenth of a core for each."""
+FAILED_REST_S = 30.0
+"""After a mistake of ours (or a log of other code): it is likely to happen again, and each time fills the log."""
 RETRY_S = 2.0
 
 log = logging.getLogger(__name__)
@@ -181,7 +183,8 @@ class Follower:
             except (BusError, ConsoleError):
                 raise
             except Exception:
-                log.exception("a part of the page could not be computed")
+                log.exception("a part of the page could not be computed; trying again in %.0f s", FAILED_REST_S)
+                await self._clock.sleep_wall(FAILED_REST_S)
             took_s = self._clock.wall_s() - begun_s
             await self._clock.sleep_wall(max(period_s, took_s * REST_FACTOR))
 
