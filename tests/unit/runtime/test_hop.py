@@ -129,6 +129,36 @@ def test_two_hops_share_the_work_and_a_takeover_folds_what_the_other_published()
     assert set(answers.values()) == {2}
 
 
+class Owning(Numbering):
+    """Notes what it is told to own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.owned: frozenset[int] = frozenset()
+
+    def own(self, partitions: frozenset[int]) -> None:
+        self.owned = partitions
+
+
+def test_a_handler_that_asks_is_told_its_own_partitions_as_they_move():
+    async def main(clock: VirtualClock) -> tuple[frozenset[int], frozenset[int], frozenset[int]]:
+        bus = MemoryBus(TOPICS, clock=clock, session_timeout_s=2)
+        handlers = [Owning(), Owning()]
+        hops = [Hop(handler, bus, clock, "g", client_id=f"hop-{n}") for n, handler in enumerate(handlers)]
+        tasks = [asyncio.create_task(hop.run()) for hop in hops]
+        await clock.sleep_wall(5)
+        shared = [handler.owned for handler in handlers]
+        bus.kill(hops[0].consumer)
+        tasks[0].cancel()
+        await clock.sleep_wall(10)
+        return shared[0], shared[1], handlers[1].owned
+
+    first, second, after = run_virtual(main, START_MS)
+    assert first | second == after == {0, 1, 2, 3}
+    assert not first & second
+    assert len(first) == 2
+
+
 def test_a_failed_send_is_repeated_with_a_new_producer_before_anything_is_committed():
     async def main(clock: VirtualClock) -> list[int]:
         bus = MemoryBus(TOPICS, clock=clock)
