@@ -54,6 +54,7 @@ async def stack(run_dir: Path) -> AsyncIterator[str]:
     run_dir.mkdir()
     (run_dir / "catalog.toml").write_text(CATALOG)
     broker = EmbeddedBroker(run_dir / "kafka")
+    kafka = broker_process(broker)  # first: it chooses the port
     around = Surroundings(
         run_dir=run_dir,
         bootstrap=broker.address,
@@ -63,7 +64,7 @@ async def stack(run_dir: Path) -> AsyncIterator[str]:
         nodes=("n00",),
         driver="process",
     )
-    supervisor = Supervisor("training", run_dir, [broker_process(broker), *service_processes(around)], Hooks())
+    supervisor = Supervisor("training", run_dir, [kafka, *service_processes(around)], Hooks())
     supervisor.begin()
     try:
         deadline = time.monotonic() + PATIENCE_S

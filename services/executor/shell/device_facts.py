@@ -7,7 +7,7 @@ no GPU is ever put into quarantine. Read next: `drivers/environment.py`, `quaran
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -48,30 +48,42 @@ class Unmeasured:
 
 
 class NvmlMemory:
-    """This machine's GPUs through NVML. A GPU that doesn't answer counts as free: telemetry reports it as broken."""
+    """This machine's GPUs through NVML, opened once: opening may take a second where nobody else keeps the driver awake. A GPU that
+    doesn't answer counts as free: telemetry reports it as broken."""
 
     def __init__(self, nvml: Any = None) -> None:
-        self._nvml = nvml
+        self._given = nvml
+        self._open: Any = None
 
     def indices(self) -> list[int]:
-        with _opened(self._nvml) as nvml:
-            return [] if nvml is None else list(range(_or(0, nvml, lambda: nvml.nvmlDeviceGetCount())))
+        nvml = self._library()
+        return [] if nvml is None else list(range(_or(0, nvml, lambda: nvml.nvmlDeviceGetCount())))
 
     def in_use(self, gpus: Iterable[int]) -> dict[int, str]:
-        with _opened(self._nvml) as nvml:
-            if nvml is None:
-                return {}
-            found = {gpu: _or("", nvml, lambda gpu=gpu: _holder(nvml, gpu)) for gpu in gpus}  # type: ignore[misc]
+        wanted = list(gpus)
+        nvml = self._library() if wanted else None
+        if nvml is None:
+            return {}
+        found = {gpu: _or("", nvml, lambda gpu=gpu: _holder(nvml, gpu)) for gpu in wanted}  # type: ignore[misc]
         return {gpu: who for gpu, who in found.items() if who}
+
+    def _library(self) -> Any:
+        if self._open is None:
+            self._open = _initialised(self._given)
+        return self._open
 
 
 def device_facts(nvml: Any = None) -> DeviceFacts:
     """What this machine has."""
-    with _opened(nvml) as library:
-        if library is None:
-            return DeviceFacts()
+    library = _initialised(nvml)
+    if library is None:
+        return DeviceFacts()
+    try:
         found: DeviceFacts = _or(DeviceFacts(), library, lambda: _facts(library))
         return found
+    finally:
+        with contextlib.suppress(library.NVMLError):
+            library.nvmlShutdown()
 
 
 def _facts(nvml: Any) -> DeviceFacts:
@@ -110,24 +122,17 @@ def _or(default: Any, nvml: Any, ask: Any) -> Any:
         return default
 
 
-@contextlib.contextmanager
-def _opened(nvml: Any) -> Iterator[Any]:
-    """NVIDIA's library, initialised; None where there is none."""
+def _initialised(nvml: Any) -> Any:
+    """NVIDIA's library; None where there is none."""
     if nvml is None:
         try:
             import pynvml
 
             nvml = pynvml
         except ImportError:
-            yield None
-            return
+            return None
     try:
         nvml.nvmlInit()
     except nvml.NVMLError:
-        yield None
-        return
-    try:
-        yield nvml
-    finally:
-        with contextlib.suppress(nvml.NVMLError):
-            nvml.nvmlShutdown()
+        return None
+    return nvml
