@@ -13,13 +13,20 @@ from schemas.placements import Assignment, Desired
 from services.executor.core.journal import NodeState
 from services.executor.core.lifecycle import State
 from services.executor.shell.drivers.port import Order
-from services.executor.shell.drivers.simulated import SimulatedDriver
+from services.executor.shell.drivers.simulated import SimulatedDriver, SimulatedRun
 from services.runtime.bus.faults import Unknown
 from services.runtime.virtual import VirtualClock, run_virtual
 from tests.unit.executor.executor_rig import SAVES, Rig, assignment, placed
 
 START_MS = 1_800_000_000_000
 GPUS = 4
+
+
+class Slow(SimulatedRun):
+    """An application of this driver takes two seconds to let go of GPUs."""
+
+    async def let_go(self, wait_s: float) -> None:
+        await self._clock.sleep_wall(min(wait_s, 2.0))
 
 
 class Watched(SimulatedDriver):
@@ -31,7 +38,8 @@ class Watched(SimulatedDriver):
 
     async def start(self, order: Order):
         self.starts[order.assignment.job_id, order.assignment.attempt, order.spawn] += 1
-        return await super().start(order)
+        run = await super().start(order)
+        return Slow(self._clock, run._course, run.facts, self._checkpoint_s)
 
 
 @st.composite
@@ -47,9 +55,10 @@ def assignments(draw) -> list[Assignment]:
             "run_s": draw(st.sampled_from([0.0, 3.0, 40.0])),
         }
         if job == "d":
-            fields["application"] = True
+            fields |= {"application": True, "drain_s": draw(st.sampled_from([0.0, 4.0]))}
         if draw(st.booleans()):
-            fields |= {"checkpoint": SAVES, "checkpoint_request": draw(st.integers(0, 2))}
+            saves = msgspec.structs.replace(SAVES, interval_s=draw(st.sampled_from([0.0, 30.0])))
+            fields |= {"checkpoint": saves, "checkpoint_request": draw(st.integers(0, 2))}
         if draw(st.integers(0, 4)) == 0:
             fields["time_limit_s"] = 10.0
         found.append(assignment(job, *gpus, **fields))
@@ -69,7 +78,7 @@ STEPS = st.lists(
 
 
 def no_gpu_is_shared(state: NodeState) -> None:
-    held = [gpu for run in state.runs.values() if run.state is not State.WAITING for gpu in run.gpus]
+    held = [gpu for run in state.runs.values() if run.state is not State.WAITING for gpu in run.held]
     assert len(held) == len(set(held)), held
 
 
