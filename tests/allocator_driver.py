@@ -51,9 +51,10 @@ class Driver:
         self.wall_ms += duration_ms
         return self
 
-    def give(self, *events: Event) -> Driver:
-        """One decision over these events, in canonical order."""
-        inputs = [self._input(event) for event in sorted(events, key=lambda event: INPUT_TOPICS.index(topic_of(event)))]
+    def give(self, *events: Event, id: str | None = None) -> Driver:
+        """One decision over these events, in canonical order. `id`: of each of them, where a repetition is meant."""
+        ordered = sorted(events, key=lambda event: INPUT_TOPICS.index(topic_of(event)))
+        inputs = [self._input(event, id=id) for event in ordered]
         covered = [
             Covered(topic=topic, partition=0, next_offset=self._offsets[topic])
             for topic in INPUT_TOPICS
@@ -91,7 +92,7 @@ class Driver:
     def _now(self) -> Now:
         return Now(self.now_ms, self.wall_ms)
 
-    def _input(self, event: Event, offset: int = -1) -> DecisionInput:
+    def _input(self, event: Event, offset: int = -1, id: str | None = None) -> DecisionInput:
         topic = topic_of(event)
         if offset < 0:
             offset = self._offsets[topic]
@@ -101,7 +102,7 @@ class Driver:
             partition=0,
             offset=offset,
             type=TYPE_OF[type(event)],
-            id=f"{topic}-{offset}",
+            id=id or f"{topic}-{offset}",
             payload=msgspec.Raw(encode_payload(event)),
             traceparent=f"00-{offset:032x}-{1:016x}-01",
         )

@@ -11,7 +11,9 @@ from schemas.decisions import DecisionInput, DecisionMade, RecordKind
 from schemas.records import Now
 from services.allocator.core.enact import enact
 from services.allocator.core.fold import FOLDS, fold, forget_aged_advice, forget_finished
-from services.allocator.core.state import Changes, State, forget_index
+from services.allocator.core.state import OBEYED_MAX, Changes, State, forget_index
+
+COMMANDS = "commands"
 
 
 def advance(state: State, record: DecisionMade, step_ms: int) -> Changes:
@@ -33,10 +35,22 @@ def fold_all(state: State, inputs: list[DecisionInput], now: Now, changes: Chang
             event = decode_payload(item.type, item.payload)
         except DecodeError:
             continue  # the shell has dead-lettered it; a record never holds one, but an old log may
+        if item.topic == COMMANDS and _obeyed(state, item.id):
+            continue
         if type(event) in FOLDS:
             fold(state, event, item.traceparent, now, changes)
     forget_finished(state, now.domain_ms)
     forget_aged_advice(state, now.domain_ms)
+
+
+def _obeyed(state: State, id: str) -> bool:
+    """Whether a command was obeyed before; it is from now on. Sent twice, a drain would come back after its undrain."""
+    if id in state.obeyed:
+        return True
+    state.obeyed[id] = True
+    while len(state.obeyed) > OBEYED_MAX:
+        del state.obeyed[next(iter(state.obeyed))]
+    return False
 
 
 def move(state: State, record: DecisionMade) -> None:

@@ -18,6 +18,7 @@ from services.allocator.core.lifecycle import finish, move, order_stop, part_end
 from services.allocator.core.phases import Happening
 from services.allocator.core.rule_checks import contradictions
 from services.allocator.core.state import (
+    CLOSED_APPS_MAX,
     EARLY_FORECASTS_MAX,
     FINISHED_KEPT_MS,
     PART_LOST,
@@ -71,9 +72,13 @@ def _job_amended(state: State, event: jobs.JobAmended, traceparent: str, now: No
 
 
 def _job_revoked(state: State, event: jobs.JobRevoked, traceparent: str, now: Now, changes: Changes) -> None:
-    app = state.apps.pop(event.job_id, None)
-    if app is not None:
+    app = state.apps.get(event.job_id)
+    if app is not None and event.revoked_ms >= app.accepted_ms:  # else a repetition from before it was registered again
         changes.app(app)
+        del state.apps[event.job_id]
+        state.closed_apps[event.job_id] = event.revoked_ms
+        while len(state.closed_apps) > CLOSED_APPS_MAX:
+            del state.closed_apps[next(iter(state.closed_apps))]
     job = state.jobs.get(event.job_id)
     if job is None:
         return
@@ -88,6 +93,8 @@ def _application_accepted(
 ) -> None:
     app = state.apps.get(event.app_id)
     if app is None:
+        if event.accepted_ms <= state.closed_apps.get(event.app_id, -1):
+            return  # a repetition: it was revoked meanwhile
         app = App(
             app_id=event.app_id,
             spec=event.spec,
@@ -99,7 +106,7 @@ def _application_accepted(
             forecast=state.early_demand.pop(event.app_id, None),
         )
         state.apps[event.app_id] = app
-    elif app.digest != event.digest and event.accepted_ms >= app.accepted_ms and app.pool == event.pool:
+    elif event.accepted_ms >= app.accepted_ms and app.pool == event.pool:
         app.spec, app.digest, app.accepted_ms = event.spec, event.digest, event.accepted_ms
     changes.app(app)
 
@@ -157,11 +164,14 @@ def _node_state(state: State, event: nodes.NodeStateChanged, traceparent: str, n
             healthy=healthy,
             rack=event.rack,
             incarnation=event.incarnation,
+            said_ms=event.time_ms,
         )
         changes.nodes[event.node] = None
         return
+    if (event.incarnation, event.time_ms) < (node.incarnation, node.said_ms):
+        return  # from a telemetry that was frozen, or sent twice
     returned = event.incarnation > node.incarnation
-    node.health, node.incarnation = event.health, max(node.incarnation, event.incarnation)
+    node.health, node.incarnation, node.said_ms = event.health, event.incarnation, event.time_ms
     if healthy:
         node.size = max(node.size, len(healthy))
         node.healthy = healthy + [False] * (node.size - len(healthy))

@@ -104,16 +104,21 @@ def _failed(state: State, event: executions.JobFailed, traceparent: str, now: No
 
 
 def _reported(state: State, event: executions.NodeReported, traceparent: str, now: Now, changes: Changes) -> None:
-    """A part that ran by our books, was placed by something the node has carried out, and isn't there: it is lost."""
-    running = {(held.job_id, held.attempt) for held in event.running}
+    """A part that ran by our books, was placed by something the node has carried out, and isn't there: it is lost.
+
+    After a restart of the machine nothing is there, whatever its executor still has to find out; an end from before it counts late.
+    """
+    known = state.nodes.get(event.node)
+    rebooted = known is not None and known.boot_id not in ("", event.boot_id)
+    running = set() if rebooted else {(held.job_id, held.attempt) for held in event.running}
     here = [job for job in state.jobs.values() if any(part.node == event.node for part in job.parts)]
     for job in here:
         alive = any(part.node == event.node and part.status == PART_RUNNING for part in job.parts)
         if alive and (job.job_id, job.attempt) not in running and event.applied >= job.placed_sequence:
             part_ended(state, job, event.node, PART_LOST, now.domain_ms, StopCause.NODE_LOST.value, changes)
-    node = state.nodes.get(event.node)
-    if node is not None:
-        node.quarantined = sorted(held.gpu for held in event.quarantined)
+    if known is not None:
+        known.boot_id = event.boot_id
+        known.quarantined = sorted(held.gpu for held in event.quarantined)
     changes.nodes[event.node] = None
 
 

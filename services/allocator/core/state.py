@@ -118,7 +118,8 @@ class App(Struct):
 class Node(Struct):
     """A node as telemetry knows it, plus what operators ordered. `size` never shrinks: a lost GPU keeps its place.
 
-    `quarantined`: GPUs whose memory somebody still holds, by the executor's own look at them.
+    `quarantined`: GPUs whose memory somebody still holds, by the executor's own look at them. `said_ms`: time of the state that
+    counts; an older one that comes late changes nothing. `boot_id`: as its executor said last.
     """
 
     node: str
@@ -132,6 +133,8 @@ class Node(Struct):
     draining: bool = False
     drain_deadline_ms: int = 0
     quarantined: list[int] = field(default_factory=list)
+    said_ms: int = 0
+    boot_id: str = ""
 
 
 class Reserved(Struct):
@@ -151,6 +154,11 @@ class Preemption(Struct):
     placed: list[NodeGpus]
     victims: list[str]
     until_ms: int
+
+
+CLOSED_APPS_MAX = 10_000
+OBEYED_MAX = 10_000
+"""Revoked applications and ids of commands that are remembered, so that a late repetition neither revives nor repeats anything."""
 
 
 class Finished(Struct, array_like=True):
@@ -181,6 +189,8 @@ class State(Struct, dict=True):
     nodes: dict[str, Node] = field(default_factory=dict)
     reservations: dict[str, Reserved] = field(default_factory=dict)
     finished: dict[str, Finished] = field(default_factory=dict)
+    closed_apps: dict[str, int] = field(default_factory=dict)
+    obeyed: dict[str, bool] = field(default_factory=dict)
     early_forecasts: dict[str, list[SizeForecast]] = field(default_factory=dict)
     early_demand: dict[str, DemandForecast] = field(default_factory=dict)
     advice: dict[str, PlanImproved] = field(default_factory=dict)

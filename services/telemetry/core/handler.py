@@ -208,11 +208,13 @@ class TelemetryHandler:
 
     def _published(self, known: Known, identity: str, traceparent: str, now: Now) -> list[Message]:
         """The state as a message, if it is worth one."""
-        state = known.node.state(known.hearing.health, now.domain_ms, self._policy)
+        # Never before what was said already, whoever said it with whatever clock: readers take the newest.
+        time_ms = max(now.domain_ms, known.published_domain_ms + 1)
+        state = known.node.state(known.hearing.health, time_ms, self._policy)
         material = _material(state)
         if material == known.published and now.wall_ms - known.published_ms < self._refresh_ms:
             return []
-        known.published, known.published_ms, known.published_domain_ms = material, now.wall_ms, now.domain_ms
+        known.published, known.published_ms, known.published_domain_ms = material, now.wall_ms, time_ms
         return [self._message(state, state.node, identity, state.cluster, now, traceparent)]
 
     def _usage_message(self, key: str, event: Event | None, now: Now) -> Message:
