@@ -9,7 +9,7 @@ import asyncio
 import logging
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import msgspec
 from msgspec import Meta
@@ -23,7 +23,7 @@ from services.forecaster.core.handler import SERVICE, SOURCE, ForecasterHandler,
 from services.forecaster.core.retraining import Rhythm
 from services.forecaster.shell.model import MODEL_FILE, ModelError, as_published, load_model, model_of, read_card
 from services.forecaster.shell.model_metrics import ModelMetrics
-from services.forecaster.shell.trainer import Trainer
+from services.forecaster.shell.trainer import COMMAND, Trainer
 from services.runtime.config import ConfigError, ServiceConfig
 from services.runtime.surroundings import serve_handler_in, surrounded
 
@@ -47,6 +47,8 @@ class ForecasterConfig(ServiceConfig, frozen=True, kw_only=True):
     """Ended runs of a cluster from which its first model is trained."""
     retrain_judged_min: Annotated[int, Meta(ge=50, le=5_000)] = Rhythm().judged_min
     """Runs that must have ended since the last training, to judge the next one on."""
+    training_priority: Literal["idle", "nice"] = "idle"
+    """`idle`: trainings get what nobody else wants, so on a machine that is never idle they don't get done; `nice`: a little, always."""
 
 
 def make_handler(catalog: Catalog, *, model: str = BUNDLED, settings: Settings | None = None) -> ForecasterHandler:
@@ -98,7 +100,7 @@ async def run_forecaster(config: ForecasterConfig, environ: Mapping[str, str], s
         raise ConfigError(f"GPUGRID_MODEL: {error}") from None
     log.info("model %s is warm", config.model)
     async with surrounded(SERVICE, config, environ) as around:
-        trainer = Trainer(handler, around.clock)
+        trainer = Trainer(handler, around.clock, (*COMMAND, config.training_priority))
         trainer.add_watcher(ModelMetrics(around.metrics.registry).show)
         training = asyncio.create_task(trainer.run())
         try:

@@ -1,7 +1,7 @@
 """One training, from an order to a judged model: LightGBM on what was known, scores on what came after.
 
-`python -m services.forecaster.shell.fitting` reads an order from standard input and writes the result to standard output: the
-forecaster runs it as a child process of the lowest priority, so that a training never keeps an event waiting. Owns the candidate
+`python -m services.forecaster.shell.fitting [idle|nice]` reads an order from standard input and writes the result to standard output:
+the forecaster runs it as a child process of the lowest priority, so that a training never keeps an event waiting. Owns the candidate
 (fitted on what was known when the judged runs began), the trust it earns, and the final fit on everything. Same order, same bytes
 out: seeds are fixed and one thread works. Refuses: the verdict (`core/retraining.py`). Read next: `trainer.py`, `training.py`.
 """
@@ -16,10 +16,10 @@ import lightgbm
 import msgspec
 import numpy as np
 
-from schemas.models import ModelScore, TrainedModel
+from schemas.models import BOOSTER_CHARACTERS_MAX, ModelScore, TrainedModel
 from services.forecaster.core.drift import HISTORY, scored
 from services.forecaster.core.duration import CORRECTION_MAX
-from services.forecaster.core.features import GIVEN, NAMES
+from services.forecaster.core.features import BURST, GIVEN, NAMES, batch_weights
 from services.forecaster.core.lessons import Array, Taught
 from services.forecaster.core.retraining import Fitted, Order
 from services.forecaster.core.rolling import CENSORED_SHARES
@@ -29,8 +29,9 @@ from services.forecaster.shell.training import fit_rows
 
 TRUSTS = (0.5, 1.0)
 """A candidate gets all the trust only if that is better than half of it on the judged runs."""
+IDLE, NICE = "idle", "nice"
 NICENESS = 19
-"""Where the system has no idle class."""
+"""The lowest there is, also where the system has no idle class."""
 P90_DEVIATIONS = NormalDist().inv_cdf(0.9)
 SIGMA_MIN = 0.1
 
@@ -153,7 +154,7 @@ def known_at(taught: Taught, moment_ms: int, column: int) -> tuple[Array, Array,
     weights = np.concatenate(
         [np.ones(len(done)), np.full(len(going) * len(CENSORED_SHARES), 1.0 / len(CENSORED_SHARES))]
     )
-    return rows, np.concatenate([taught.log_s[done], *guesses]) - bases, weights
+    return rows, np.concatenate([taught.log_s[done], *guesses]) - bases, weights * batch_weights(rows[:, BURST])
 
 
 def _spread(taught: Taught) -> Array:
@@ -169,6 +170,9 @@ def _final(order: Order, trust: float) -> TrainedModel:
     """The same fit on everything."""
     taught = order.taught
     texts = tuple(_fit(taught, order.made_ms, column).model_to_string() for column in (0, 1))
+    boosters = [packed(text) for text in texts]
+    if max(len(booster) for booster in boosters) > BOOSTER_CHARACTERS_MAX:
+        raise ValueError(f"a booster of {max(map(len, boosters))} characters can't be published: train smaller trees")
     return TrainedModel(
         version=content_version((texts[0], texts[1]), trust),
         made_ms=order.made_ms,
@@ -176,7 +180,7 @@ def _final(order: Order, trust: float) -> TrainedModel:
         window_to_ms=order.made_ms,
         runs=int(taught.ended.sum()),
         trust=trust,
-        boosters=[packed(text) for text in texts],
+        boosters=boosters,
         libraries={"lightgbm": lightgbm.__version__, "numpy": np.__version__},
         **shape(),
     )
@@ -194,19 +198,19 @@ def _score_of(model: TrainedModel | None, actual: Array, rows: Array, base: tupl
     return scored(model.version, actual, base[0] + fixes[:, 0], base[1] + fixes[:, 1])
 
 
-def step_back() -> None:
-    """Run only when nothing else wants the processor: Linux's idle class is preempted at once, a nice process only soon."""
-    if hasattr(os, "SCHED_IDLE"):
+def step_back(priority: str) -> None:
+    """`idle`: run only when nothing else wants the processor, and be preempted at once (Linux); `nice`: a little always."""
+    if priority == IDLE and hasattr(os, "SCHED_IDLE"):
         os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
     else:
         os.nice(NICENESS)
 
 
-def main() -> int:
-    step_back()
+def main(arguments: list[str]) -> int:
+    step_back(arguments[0] if arguments else IDLE)
     sys.stdout.buffer.write(write_fitted(fitted(read_order(sys.stdin.buffer.read()))))
     return 0
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    raise SystemExit(main(sys.argv[1:]))

@@ -19,7 +19,7 @@ import msgspec
 from schemas.records import Now
 from services.forecaster.core.handler import ForecasterHandler
 from services.forecaster.core.retraining import Order
-from services.forecaster.shell.fitting import read_fitted, write_order
+from services.forecaster.shell.fitting import IDLE, read_fitted, write_order
 from services.runtime.clock import Clock
 
 ORDERS_PERIOD_S = 1.0
@@ -41,7 +41,7 @@ class TrainingError(Exception):
 class Trainer:
     """Carries out what the handler orders, for as long as `run` runs."""
 
-    def __init__(self, handler: ForecasterHandler, clock: Clock, command: tuple[str, ...] = COMMAND) -> None:
+    def __init__(self, handler: ForecasterHandler, clock: Clock, command: tuple[str, ...] = (*COMMAND, IDLE)) -> None:
         self._handler = handler
         self._clock = clock
         self._command = command

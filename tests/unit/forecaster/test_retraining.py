@@ -19,9 +19,9 @@ from services.forecaster.core.handler import ForecasterHandler, Settings
 from services.forecaster.core.lessons import Lessons
 from services.forecaster.core.retraining import Fitted, Order, Rhythm, Situation, choose, judged_from_ms, why_train
 from services.forecaster.shell.app import make_handler
-from services.forecaster.shell.fitting import fitted, known_at, read_fitted, read_order, write_fitted, write_order
+from services.forecaster.shell.fitting import NICE, fitted, known_at, read_fitted, read_order, write_fitted, write_order
 from services.forecaster.shell.model import ModelError, content_version, model_of, packed, shape
-from services.forecaster.shell.trainer import Trainer
+from services.forecaster.shell.trainer import COMMAND, Trainer
 from services.runtime.clock import WallClock
 from tests.build import CLUSTER, START_MS, accepted, catalog
 from tests.unit.forecaster.forecaster_builders import Stream, events, now, ran
@@ -360,7 +360,7 @@ async def carried_out(forecaster: ForecasterHandler, at_ms: int, **trainer) -> N
 
     running = Trainer(forecaster, Fixed(), **trainer)
     task = asyncio.create_task(running.run())
-    deadline_s = asyncio.get_running_loop().time() + 60
+    deadline_s = asyncio.get_running_loop().time() + 240
     while not forecaster._fitted and not forecaster.counts["trainings_failed"]:
         assert asyncio.get_running_loop().time() < deadline_s
         await asyncio.sleep(0.02)
@@ -371,7 +371,7 @@ async def test_the_child_process_brings_the_same_model():
     stream, forecaster = Stream(), learner()
     end_ms = ran(stream, forecaster, 400)
     beside = learner(stream)
-    await carried_out(forecaster, end_ms)
+    await carried_out(forecaster, end_ms, command=(*COMMAND, NICE))
     assert forecaster._fitted == [fitted(only(list(beside.orders(now(end_ms)))))]
 
 
