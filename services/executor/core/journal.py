@@ -33,6 +33,11 @@ def run_key(job_id: str, attempt: int) -> RunKey:
     return f"{job_id}/{attempt}"
 
 
+def machine_of(boot_id: str) -> str:
+    """The part of a boot id that changes with a restart of the machine."""
+    return boot_id.rpartition("/")[0]
+
+
 class RunFacts(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What a driver needs to find a run again. `pid` is the job's process, `runner_pid` the one that watches it; `name`: what another
     scheduler calls it."""
@@ -57,6 +62,8 @@ class LocalRun(Struct, kw_only=True, omit_defaults=True):
     traceparent: str = ""
     state: State = State.WAITING
     gpus: list[int] = []
+    machine_lost: bool = False
+    """The machine was restarted since it began: what it left behind tells how it ended, or it vanished with the machine."""
     spawn: int = 1
     """Counts starts under this key: a further one follows only when it is proven that nothing ran, or for an application."""
     facts: RunFacts | None = None
@@ -212,6 +219,9 @@ class NodeState:
                 for number in [number for number in self.reports if number <= entry.number]:
                     del self.reports[number]
             case Opened():
+                if machine_of(self.boot_id) not in ("", machine_of(entry.boot_id)):
+                    for run in self.runs.values():
+                        run.machine_lost = True
                 self.boot_id, self.count = entry.boot_id, entry.count
             case Snapshot():
                 self._restore(entry)
@@ -283,6 +293,7 @@ class NodeState:
                 del self.ended[next(iter(self.ended))]
         elif following is State.WAITING:
             run.spawn += 1
+            run.machine_lost = False
 
 
 _NEVER_RAN = Ended(spawn=0)

@@ -12,7 +12,7 @@ import logging
 from collections.abc import Coroutine
 from typing import Any
 
-from schemas.executions import StopCause
+from schemas.executions import FailureCause, StopCause
 from schemas.placements import Assignment, NodePlaced
 from services.executor.core import reports
 from services.executor.core.journal import Applied, Moved, NodeState, RunFacts, RunKey, Terminating, run_key
@@ -227,7 +227,17 @@ class Node:
     async def _watch(self, key: RunKey, driven: Run) -> None:
         exit = await driven.ended()
         self._saving.hear_out(key, driven)
+        run = self.state.runs[key]
+        if exit.cause is FailureCause.UNKNOWN and run.machine_lost and not run.assignment.application:
+            self._vanished(key, exit)
         self._finish(key, reports.exit_event(self.state.runs[key], exit), exit)
+
+    def _vanished(self, key: RunKey, exit: reports.Exit) -> None:
+        """Its machine was restarted under it: that interrupted it, it did not fail."""
+        if self.state.runs[key].state is not State.STOPPING:
+            cause, sequence = StopCause.NODE_LOST, self.state.sequence
+            move = Moved(key=key, event=Event.STOP, cause=cause, time_ms=exit.time_ms, sequence=sequence)
+            self._ledger.record(move)
 
     def _finish(self, key: RunKey, event: Event, exit: reports.Exit) -> None:
         run = self.state.runs[key]
