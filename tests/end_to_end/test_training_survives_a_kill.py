@@ -31,7 +31,7 @@ from services.runtime.bus.kafka import KafkaBus
 from services.runtime.bus.port import BusError
 from services.runtime.hop import read_to_end
 
-pytestmark = [pytest.mark.end_to_end, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.end_to_end, pytest.mark.timeout(700)]
 ROOT = Path(__file__).parents[2]
 TRAIN = Path(jobs.__file__).with_name("train_numpy.py")
 STEPS = 1500
@@ -46,6 +46,8 @@ gpu_model = "H100"
 memory_mib = 81920
 """
 PATIENCE_S = 150.0
+READY_WAIT_S = 420.0
+"""The planner's kernels may have to be compiled first."""
 
 
 @asynccontextmanager
@@ -67,7 +69,7 @@ async def stack(run_dir: Path) -> AsyncIterator[str]:
     supervisor = Supervisor("training", run_dir, [kafka, *service_processes(around)], Hooks())
     supervisor.begin()
     try:
-        deadline = time.monotonic() + PATIENCE_S
+        deadline = time.monotonic() + READY_WAIT_S
         while supervisor.state != "ready":
             supervisor.check()
             assert time.monotonic() < deadline, "the stack never became ready"
@@ -141,7 +143,7 @@ def submission(folder: Path, job_id: str) -> str:
                 "--folder",
                 str(folder),
                 "--pause-s",
-                "0.01",
+                "0.03",
             ],
             "checkpoint": {"mode": "signal", "wait_s": 60},
             "restart": {"mode": "on_failure", "attempts_max": 3, "backoff_s": 0},
