@@ -8,7 +8,9 @@ from __future__ import annotations
 import itertools
 from collections import defaultdict
 
+from schemas.commands import DrainNode, UndrainNode
 from schemas.decisions import DecisionMade, RecordKind
+from schemas.nodes import Health, NodeStateChanged
 from schemas.placements import NodePlaced
 from schemas.records import Now
 from schemas.status import FINAL_STATES, JobState, JobStatusChanged
@@ -129,10 +131,35 @@ def last_shown(evidence: Evidence, state: State) -> list[str]:
             known = shown.get(status.job_id)
             if known is None or status.sequence >= known.sequence:
                 shown[status.job_id] = status
+    found += _ordered_nodes(evidence, state)
     for job_id, ended in state.finished.items():
         if job_id not in shown or shown[job_id].state is not ended.state:
             found.append(f"{job_id}: the log says {ended.state.value}, people are shown {shown.get(job_id)}")
     for job_id, status in shown.items():
         if status.state in FINAL_STATES and not status.application and job_id not in state.finished:
             found.append(f"{job_id} is shown {status.state.value}, the log knows no end of it")
+    return found
+
+
+def _ordered_nodes(evidence: Evidence, state: State) -> list[str]:
+    """A node drains iff that was the last order, by the time of the order, and is lost iff telemetry last said so."""
+    ordered: dict[str, tuple[int, bool]] = {}
+    said: dict[str, tuple[int, int, Health]] = {}
+    for entry in evidence.said["commands"]:
+        event = entry.event
+        if isinstance(event, DrainNode | UndrainNode):
+            word = (event.ordered_ms, isinstance(event, DrainNode))
+            ordered[event.node] = max(ordered.get(event.node, word), word)
+    for entry in evidence.said["node-states"]:
+        event = entry.event
+        if isinstance(event, NodeStateChanged):
+            key = (event.incarnation, event.time_ms)
+            if event.node not in said or key >= said[event.node][:2]:
+                said[event.node] = (*key, event.health)
+    found = []
+    for name, node in state.nodes.items():
+        if node.draining != ordered.get(name, (0, False))[1]:
+            found.append(f"{name}: draining is {node.draining}, the last order says otherwise")
+        if name in said and node.health is not said[name][2]:
+            found.append(f"{name} is {node.health.value}, telemetry said {said[name][2].value} last")
     return found

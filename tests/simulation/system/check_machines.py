@@ -13,8 +13,8 @@ import msgspec
 from schemas.commands import DrainNode
 from schemas.decisions import Scaled
 from schemas.executions import JobCompleted, JobFailed, JobStopped, StopCause
+from schemas.jobs import ApplicationRegistered, JobCancelled
 from schemas.nodes import Health, NodeStateChanged
-from schemas.registry import TYPES
 from tests.simulation.system.check_jobs import Attempt, Life
 from tests.simulation.system.evidence import Evidence
 from tests.simulation.system.machine import Machine, Proc
@@ -194,31 +194,37 @@ def _left_running(evidence: Evidence) -> list[str]:
 
 
 def _applications(evidence: Evidence) -> list[str]:
-    """In the end each application runs on the cards the log gave it last, and nowhere else."""
+    """In the end each application runs on the cards the log gave it last, and nowhere else; one that was cancelled nowhere."""
     if not evidence.drained:
         return []
     wanted: dict[str, dict[str, tuple[int, ...]]] = {}
-    revoked: dict[str, bool] = {}
     for record in evidence.accepted:
         for effect in record.effects:
             if isinstance(effect, Scaled):
                 wanted[effect.app_id] = {part.node: tuple(sorted(part.gpus)) for part in effect.placed}
-        for item in record.inputs:
-            if item.type == "job.revoked.v1":
-                event = msgspec.json.decode(item.payload, type=TYPES[item.type][0])
-                revoked[event.job_id] = True
-            elif item.type == "application.accepted.v1":
-                event = msgspec.json.decode(item.payload, type=TYPES[item.type][0])
-                revoked[event.app_id] = False
     found = []
-    for app_id, parts in wanted.items():
+    for app_id, open_now in _open_applications(evidence).items():
         really = {
             machine.name: held.gpus
             for machine in evidence.machines.values()
             for held in machine.held
             if held.key[0] == app_id and held.until_ms is None and held.gpus
         }
-        right = {} if revoked.get(app_id) else parts
+        right = wanted.get(app_id, {}) if open_now else {}
         if really != right:
-            found.append(f"{app_id} runs on {really}, the log gave it {right}")
+            found.append(f"{app_id} runs on {really}, but it should on {right}")
     return found
+
+
+def _open_applications(evidence: Evidence) -> dict[str, bool]:
+    """Whether upstream's last word, by its own time, was a registration."""
+    words: dict[str, tuple[int, bool]] = {}
+    for entry in evidence.said["job-events"]:
+        event = entry.event
+        if isinstance(event, ApplicationRegistered):
+            words[event.app_id] = max(words.get(event.app_id, (0, False)), (event.registered_ms, True))
+    for entry in evidence.said["job-events"]:
+        event = entry.event
+        if isinstance(event, JobCancelled) and event.job_id in words:
+            words[event.job_id] = max(words[event.job_id], (event.cancelled_ms, False))
+    return {app_id: registered for app_id, (_, registered) in words.items()}
