@@ -58,6 +58,7 @@ class Blocks:
     _open: dict[str, dict[str, None]] = field(default_factory=dict)
     _apps: dict[str, dict[tuple[str, int], str]] = field(default_factory=dict)
     _waits: dict[str, Waits] = field(default_factory=dict)
+    _unplaced: dict[str, JobStatusChanged] = field(default_factory=dict)
 
     def decided(self, decision: DecisionMade) -> None:
         """An accepted decision."""
@@ -106,7 +107,9 @@ class Blocks:
         Topics are read side by side: a status from before the placing decision says nothing about it.
         """
         if status.state in PLACED_STATES:
+            self._unplaced.pop(status.job_id, None)
             return
+        self._unplaced[status.job_id] = status
         final = status.state in FINAL_STATES
         for block_id in list(self._open.get(status.job_id, ())):
             block = self.all[block_id]
@@ -117,6 +120,11 @@ class Blocks:
         if final:
             self._waits.pop(status.job_id, None)
             self._apps.pop(status.job_id, None)
+
+    def forget(self, job_id: str) -> None:
+        """A job that the page no longer lists."""
+        self.why.pop(job_id, None)
+        self._unplaced.pop(job_id, None)
 
     def prune(self, before_ms: int) -> None:
         """Forget what ended before."""
@@ -156,9 +164,12 @@ class Blocks:
         )
         for part in effect.placed:
             name = _id_of((effect.job_id, effect.attempt, part.node))
-            if name in self.all or name in self.gone:
-                continue
             expect_ms = decision.now_ms + round(effect.p50_s * 1000)
+            known = self.all.get(name)
+            if known is not None:  # its start was read first
+                known.expect_ms, known.sequence = expect_ms, decision.sequence
+                self.changed[name] = None
+                continue
             self._open_block(
                 name,
                 Block(
@@ -172,6 +183,9 @@ class Blocks:
                 ),
             )
         self.settle(effect.job_id)
+        later = self._unplaced.get(effect.job_id)
+        if later is not None and later.sequence > decision.sequence:
+            self.status(later)
 
     def _scaled(self, app_id: str, wanted: set[tuple[str, int]], decision: DecisionMade) -> None:
         now_ms = decision.now_ms

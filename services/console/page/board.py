@@ -131,6 +131,6 @@ class Board:
             ended.sort(key=lambda view: ((view.status and view.status.ended_ms) or 0, view.job_id))
             for view in ended[: len(ended) - ENDED_MAX]:
                 del self.world.jobs[view.job_id]
-                self.blocks.why.pop(view.job_id, None)
+                self.blocks.forget(view.job_id)
                 self.changed.jobs.pop(view.job_id, None)
                 self.changed.jobs_gone[view.job_id] = None
