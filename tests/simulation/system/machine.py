@@ -224,6 +224,10 @@ class MachineDriver:
         await self._life.gate()
         return MachineRun(self, self._machine, proc)
 
+    async def reap(self, node: str, known: Sequence[Order]) -> list[str]:
+        """Journals are never lost here while their processes live."""
+        return []
+
     async def adopt(self, order: Order, facts: RunFacts | None) -> MachineRun | None:
         await self._wait(START_S_MAX)
         proc = self._machine.procs.get((order.assignment.job_id, order.assignment.attempt, order.spawn))
