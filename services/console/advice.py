@@ -51,6 +51,7 @@ REASON_HELP: dict[Reason, tuple[str, ...]] = {
         "Wait until a job of the group ends, cancel one, or ask for a larger quota (`gpugrid policy show`).",
     ),
     Reason.RUNNING_LIMIT: ("Wait until a job of the group ends, or cancel one (`gpugrid policy show`).",),
+    Reason.TAKES_A_PLACE: ("Nothing has to be done: it starts when the last of them has stopped.",),
     Reason.QUEUE_LIMIT: ("Nothing has to be done: it is planned when earlier ones have started.",),
     Reason.RESERVED: ("Wait for the reservation to end, or ask the operator to release it.",),
     Reason.BEYOND_WINDOW: ("Nothing has to be done: the window moves on and the job comes into it.",),

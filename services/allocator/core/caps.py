@@ -5,13 +5,17 @@ What a cap does to a plan is in `kernels/caps.py` and `model.cap_rows`; where ca
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence, Set
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from services.allocator.core.columns import RunningColumn
+
+if TYPE_CHECKING:
+    from services.allocator.core.problem import Problem
 
 CAPS_PER_JOB = 4  # organisation, team, user, queue
 
@@ -46,3 +50,16 @@ def cap_usage(running: Ints, running_caps: Ints, caps: int, steps: int) -> Ints:
             if group >= 0:
                 used[group, : row[RunningColumn.STEPS]] += row[RunningColumn.GPUS]
     return used
+
+
+def without_running(problem: Problem, names: Set[str]) -> Problem:
+    """The problem as it would be had these running jobs ended."""
+    kept = [row for row, name in enumerate(problem.running_ids) if name not in names]
+    table, caps = problem.running_table[kept], problem.running_caps[kept]
+    return replace(
+        problem,
+        running_ids=tuple(problem.running_ids[row] for row in kept),
+        running_table=table,
+        running_caps=caps,
+        cap_used=cap_usage(table, caps, len(problem.cap_ids), problem.steps),
+    )

@@ -18,6 +18,7 @@ from services.allocator.core.layout import pools_of
 from services.allocator.core.plan import Plan
 from services.allocator.core.pose import Posed, pose
 from services.allocator.core.precedence import expected_s
+from services.allocator.core.preempt import preemptions
 from services.allocator.core.reasons import Reason
 from services.allocator.core.state import Changes, Job, State
 
@@ -96,6 +97,7 @@ def plan_effects(
         for effect in _starts(posed, plan, policy):
             placed.add(effect.job_id)
             effects.append(effect)
+        effects.extend(preemptions(state, posed, plan, policy, now))
         _gather_waits(posed, plan, len(plans), policy, now, waits)
         posed_pools.append(posed)
         plans.append(plan)

@@ -14,7 +14,7 @@ import msgspec
 from msgspec import Struct
 
 from schemas.codec import encode_payload
-from schemas.decisions import Covered, DecisionInput, DecisionMade, Effect, Placed, RecordKind, Waits
+from schemas.decisions import Covered, DecisionInput, DecisionMade, Effect, Placed, RecordKind, StopOrdered, Waits
 from schemas.records import Now
 from services.allocator.core.advance import fold_all, move
 from services.allocator.core.commit import newcomers, plan_effects, timed_stops, withheld
@@ -23,6 +23,7 @@ from services.allocator.core.enact import enact
 from services.allocator.core.index import index_of
 from services.allocator.core.plan import Plan
 from services.allocator.core.pose import Posed
+from services.allocator.core.preempt import due_starts
 from services.allocator.core.state import Changes, State
 from services.allocator.core.verify_commit import verify_commit
 
@@ -74,7 +75,10 @@ def decide(
     fold_all(state, inputs, now, changes)
     index.touch(changes.jobs)
     effects: list[Effect] = timed_stops(state, now)
+    starts = due_starts(state, settings.policy, now) if plan else []
+    effects += starts if not verify_commit(state, starts, settings.policy, now) else []
     enact(state, effects, sequence, step_ms, now, changes)
+    index.touch(effect.job_id for effect in effects if isinstance(effect, Placed | StopOrdered))
     posed: list[Posed] = []
     plans: list[Plan] = []
     violations: list[str] = []

@@ -65,6 +65,7 @@ def _checkpointed(
         job, _ = found
         job.fraction = max(job.fraction, event.fraction)
         job.location = event.location or job.location
+        job.saved_ms = _moment(job, event.time_ms, now)
         move(job, Happening.SAVED)
 
 

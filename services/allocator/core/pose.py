@@ -13,6 +13,7 @@ from schemas.forecasts import DemandForecast
 from schemas.nodes import Health
 from schemas.records import Now
 from services.allocator.core.config import Policy
+from services.allocator.core.held import held_blocks
 from services.allocator.core.index import Index, index_of
 from services.allocator.core.layout import Layout, layout_of
 from services.allocator.core.precedence import Precedence, expected_s, precedence_of
@@ -66,7 +67,7 @@ def pose(state: State, pool: str, memory_mib: int, policy: Policy, now: Now, pla
         queued=[_queued(job, _offers(job, policy, index), memory_mib, precedence, policy, now) for job in queued],
         running=_running(index.holders(), layout, precedence, policy, now),
         applications=[_application(app, layout, precedence, policy, now) for app in apps],
-        reservations=_reservations(state, layout, policy, now),
+        reservations=_reservations(state, pool, layout, policy, now),
         caps=precedence.admission.caps,
         gpu_state=_gpu_states(state, layout),
         penalty_ratio=policy.penalty_ratio,
@@ -213,7 +214,8 @@ def _application(app: App, layout: Layout, precedence: Precedence, policy: Polic
     )
 
 
-def _reservations(state: State, layout: Layout, policy: Policy, now: Now) -> list[Reservation]:
+def _reservations(state: State, pool: str, layout: Layout, policy: Policy, now: Now) -> list[Reservation]:
+    """What operators reserved, and blocks that are held for jobs whose place is being cleared."""
     rows = []
     for reserved in state.reservations.values():
         if reserved.node not in layout.first or reserved.until_ms <= now.domain_ms:
@@ -225,6 +227,10 @@ def _reservations(state: State, layout: Layout, policy: Policy, now: Now) -> lis
             if gpu < size:
                 first = layout.first[reserved.node] + gpu
                 rows.append(Reservation(reserved.reservation_id, first, 1, int(start), int(end)))
+    for job_id, held in held_blocks(state, pool, now.domain_ms):
+        end = -(-(held.until_ms - now.domain_ms) // policy.step_ms)
+        for part in (part for part in held.placed if part.node in layout.first):
+            rows += [Reservation(job_id, number, 1, 0, int(end)) for number in layout.numbers(part.node, part.gpus)]
     return rows
 
 

@@ -13,6 +13,7 @@ from services.allocator.core.config import Policy
 from services.allocator.core.groups import Group, maximum_of
 from services.allocator.core.index import Index, TeamOrder
 from services.allocator.core.quotas import Admission, admit, factors_of, limited
+from services.allocator.core.reasons import Reason
 from services.allocator.core.shares import ONE
 from services.allocator.core.standing import GUARANTEED_PRIORITY, OVERDUE_PRIORITY, Standing, standing_of
 from services.allocator.core.state import Job, State
@@ -61,6 +62,7 @@ def precedence_of(
         for job in queued:
             if job.job_id in admission.guaranteed:
                 standings[job.job_id] = _standing(job, rules, factors, policy, now_ms, True)
+    admission.refusals.update((job_id, Reason.TAKES_A_PLACE) for job_id in state.preemptions)
     return Precedence(
         queued=queued,
         more=more,

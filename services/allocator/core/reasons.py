@@ -35,6 +35,7 @@ class Reason(IntEnum):
     REQUEUE_BACKOFF = 19
     RUNNING_LIMIT = 20
     QUEUE_LIMIT = 21
+    TAKES_A_PLACE = 22
 
     @property
     def public_name(self) -> str:
@@ -69,6 +70,7 @@ SENTENCES: dict[Reason, str] = {
     Reason.HELD_BY_OPERATOR: "An operator holds the job.",
     Reason.REQUEUE_BACKOFF: "The job failed and waits before its next attempt.",
     Reason.RUNNING_LIMIT: "Its team, user or queue already runs as many jobs as the rules allow.",
+    Reason.TAKES_A_PLACE: "Running jobs of preemptible queues save their work and stop for it; their block is held for it.",
     Reason.QUEUE_LIMIT: "Its team, user or queue has more jobs waiting than the rules let into planning.",
 }
 

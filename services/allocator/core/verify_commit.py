@@ -5,7 +5,8 @@ Works on sets of (node, local GPU), the units executors act on, so a fault in th
 
 from __future__ import annotations
 
-from schemas.decisions import Effect, Placed, Scaled, StopOrdered, Waits
+from schemas.decisions import Effect, Placed, Preempted, Scaled, StopOrdered, Waits
+from schemas.jobs import CheckpointMode
 from schemas.nodes import Health
 from schemas.records import Now
 from schemas.status import JobState, NodeGpus
@@ -37,6 +38,8 @@ def verify_commit(state: State, effects: list[Effect], policy: Policy, now: Now)
                 if card in held:
                     violations.append(f"{effect.job_id} on {card}: held by {held[card]}")
                 held[card] = effect.job_id
+        elif isinstance(effect, Preempted):
+            violations += _check_preempted(state, effect, now)
         elif isinstance(effect, StopOrdered | Waits) and effect.job_id not in state.jobs:
             violations.append(f"effect on unknown job {effect.job_id}")
     for app_id in sorted(apps):
@@ -72,6 +75,30 @@ def _check_rules(state: State, placed: list[Placed]) -> list[str]:
             found.append(f"{group.words} would hold {held[group, pool]} GPUs of {pool}, {most} allowed")
         if count is not None and running[group] > count:
             found.append(f"{group.words} would run {running[group]} jobs, {count} allowed")
+    return found
+
+
+def _check_preempted(state: State, effect: Preempted, now: Now) -> list[str]:
+    """A place is taken by rule only: from whom, by whom, and not again from the same one."""
+    job = state.jobs.get(effect.job_id)
+    mine = None if job is None else state.rules.queues.get(job.spec.queue)
+    if job is None or job.parts or mine is None or not mine.preempts:
+        return [f"{effect.job_id} may not take a place"]
+    found = []
+    if len(effect.victims) > mine.victims_max:
+        found.append(f"{effect.job_id} takes {len(effect.victims)} places, {mine.victims_max} allowed")
+    for name in effect.victims:
+        victim = state.jobs.get(name)
+        theirs = None if victim is None else state.rules.queues.get(victim.spec.queue)
+        if victim is None or theirs is None or not theirs.preemptible or victim.started_ms is None:
+            found.append(f"{name} may not lose its place to {effect.job_id}")
+            continue
+        if victim.spec.checkpoint.mode is CheckpointMode.NONE or effect.job_id in victim.preempted_by:
+            found.append(f"{name} can't save its work, or lost its place to {effect.job_id} before")
+        if now.domain_ms - victim.started_ms < mine.runtime_min_s * 1000:
+            found.append(f"{name} has not run for {mine.runtime_min_s:g} s yet")
+        if not any((part.node, gpu) in _cards(effect.placed) for part in victim.parts for gpu in part.gpus):
+            found.append(f"{name} holds nothing of the block taken for {effect.job_id}")
     return found
 
 

@@ -49,6 +49,7 @@ REASONS = {
     "quota_exceeded": "quota used up",
     "running_limit": "enough jobs run",
     "queue_limit": "queue limit",
+    "takes_a_place": "takes a place",
 }
 """Short enough for a narrow column; the public names stand in docs, the sentences in `gpugrid why`."""
 BAR = "▏▎▍▌▋▊▉█"

@@ -1,0 +1,187 @@
+"""Policy preemption: which running jobs stop for which waiting one, if the rules of its queue allow it. Pure.
+
+A job may take a place only from queues that are `preemptible`, from jobs that checkpoint and have run for the queue's
+`runtime_min_s`, never twice from the same one, and only if the plan without its victims really starts it now. Of all blocks it
+takes the one with the least work at stake: GPU-seconds since the last checkpoint, and those of writing one. The block is then
+held for it: `held_blocks` are reservations to everybody else, `due_starts` places it when the last victim has gone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from schemas.decisions import Effect, Placed, Preempted
+from schemas.jobs import CheckpointMode
+from schemas.nodes import Health
+from schemas.records import Now
+from schemas.rules import QueueRules
+from services.allocator.core.caps import without_running
+from services.allocator.core.config import Policy
+from services.allocator.core.heuristic import decision_iterations, plan_fast
+from services.allocator.core.index import index_of
+from services.allocator.core.plan import Plan
+from services.allocator.core.pose import Posed
+from services.allocator.core.precedence import expected_s
+from services.allocator.core.problem import GpuState, Ints, Problem
+from services.allocator.core.state import PARTS_ALIVE, Job, Preemption, State
+
+STOP_WAIT_S = 900.0
+"""Beyond the victims' own checkpoint waits: to stop, to report, to recover a lost report. Then the block is free for all."""
+TRIED_MAX = 4
+"""Waiting jobs for which a place is looked for per decision, best first; each costs a plan."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Victim:
+    job: Job
+    cost: int  # GPU-seconds at stake
+
+
+def preemptions(state: State, posed: Posed, plan: Plan, policy: Policy, now: Now) -> list[Effect]:
+    """At most one preemption in this pool: the best waiting job that may take a place and would start by it."""
+    tried = 0
+    for row in np.argsort(-posed.problem.job_priority, kind="stable").tolist():
+        job = posed.queued[row]
+        rules = state.rules.queues.get(job.spec.queue)
+        if rules is None or not rules.preempts or plan.start[row] == 0 or posed.problem.job_refusal[row] != 0:
+            continue
+        tried += 1
+        found = _for_job(state, posed, row, job, rules, policy, now)
+        if found is not None:
+            return [found]
+        if tried == TRIED_MAX:
+            break
+    return []
+
+
+def due_starts(state: State, policy: Policy, now: Now) -> list[Effect]:
+    """Jobs whose held block is free now, and still takes something new."""
+    effects: list[Effect] = []
+    for job_id, held in state.preemptions.items():
+        job = state.jobs.get(job_id)
+        if job is None or job.parts or held.until_ms <= now.domain_ms or not _is_free(state, held):
+            continue
+        gpus = sum(len(part.gpus) for part in held.placed)
+        p50, p90 = expected_s(job, gpus, policy)
+        left = 1.0 - job.fraction
+        effects.append(
+            Placed(
+                job_id=job_id,
+                attempt=job.attempt + 1,
+                pool=held.pool,
+                gpus=gpus,
+                placed=held.placed,
+                p50_s=p50 * left,
+                p90_s=p90 * left,
+            )
+        )
+    return effects
+
+
+def _is_free(state: State, held: Preemption) -> bool:
+    cards = {(part.node, gpu) for part in held.placed for gpu in part.gpus}
+    for node_id, gpu in cards:
+        node = state.nodes.get(node_id)
+        if node is None or node.draining or node.health in (Health.SUSPECT, Health.LOST):
+            return False
+        if gpu >= node.size or not node.healthy[gpu] or gpu in node.quarantined:
+            return False
+    held_by_jobs = (part for job in index_of(state).holders() for part in job.parts if part.status in PARTS_ALIVE)
+    held_by_apps = (part for app in state.apps.values() for part in app.parts)
+    return not any(
+        (part.node, gpu) in cards for parts in (held_by_jobs, held_by_apps) for part in parts for gpu in part.gpus
+    )
+
+
+def _for_job(
+    state: State, posed: Posed, row: int, job: Job, rules: QueueRules, policy: Policy, now: Now
+) -> Preempted | None:
+    victims = _candidates(state, posed, row, job, rules, now)
+    in_flight = sum(
+        len(held.victims)
+        for other, held in state.preemptions.items()
+        if other in state.jobs and state.jobs[other].spec.queue == job.spec.queue
+    )
+    chosen = _cheapest_block(posed.problem, row, victims, rules.victims_max - in_flight)
+    if not chosen:
+        return None
+    problem = without_running(posed.problem, chosen)
+    plan = plan_fast(problem, decision_iterations(problem, policy.iterations), policy.seed)
+    if plan.start[row] != 0:
+        return None
+    first, size = int(plan.first_gpu[row]), int(problem.option_gpus[plan.option[row]])
+    stopped = sorted(name for name in chosen if _overlaps(posed.problem, name, first, size))
+    if not stopped or (problem.held_app[first : first + size] >= 0).any():
+        return None
+    wait_s = max(victims[name].job.spec.checkpoint.wait_s for name in stopped) + STOP_WAIT_S
+    return Preempted(
+        job_id=job.job_id,
+        pool=posed.pool,
+        placed=posed.layout.local(list(range(first, first + size))),
+        victims=stopped,
+        until_ms=now.domain_ms + int(wait_s * 1000),
+    )
+
+
+def _candidates(state: State, posed: Posed, row: int, job: Job, rules: QueueRules, now: Now) -> dict[str, _Victim]:
+    """Running jobs of the pool that may be stopped for it, with what is at stake."""
+    found = {}
+    for other in index_of(state).holders():
+        queue = state.rules.queues.get(other.spec.queue)
+        if queue is None or not queue.preemptible or other.stop_cause or other.started_ms is None:
+            continue
+        if other.pool != posed.pool or other.spec.checkpoint.mode is CheckpointMode.NONE:
+            continue
+        if other.spec.priority * 1000 >= posed.problem.job_priority[row] or job.job_id in other.preempted_by:
+            continue
+        ran_s = (now.domain_ms - other.started_ms) / 1000
+        if ran_s >= rules.runtime_min_s:
+            unsaved_s = (now.domain_ms - max(other.started_ms, other.saved_ms)) / 1000
+            found[other.job_id] = _Victim(other, int(other.gpus * (unsaved_s + other.spec.checkpoint.cost_s)))
+    return found
+
+
+def _cheapest_block(problem: Problem, row: int, victims: dict[str, _Victim], victims_max: int) -> set[str]:
+    """The victims on the legal block with the least at stake; sizes from the requested one down. Empty: there is none."""
+    open_gpus = _open_now(problem, set(victims))
+    rows = range(int(problem.option_ptr[row]), int(problem.option_ptr[row + 1]))
+    for option in sorted(rows, key=lambda option: -int(problem.option_gpus[option])):
+        size, level = int(problem.option_gpus[option]), int(problem.option_class[option])
+        if level < 0 or size > problem.job_requested[row]:
+            continue
+        blocks = problem.topology.block_first[problem.topology.block_ptr[level] : problem.topology.block_ptr[level + 1]]
+        best: tuple[int, int, int] | None = None
+        names: set[str] = set()
+        for first in blocks.tolist():
+            if not open_gpus[first : first + size].all():
+                continue
+            on_it = {name for name in victims if _overlaps(problem, name, first, size)}
+            key = (sum(victims[name].cost for name in on_it), len(on_it), first)
+            if on_it and len(on_it) <= victims_max and (best is None or key < best):
+                best, names = key, on_it
+        if names:
+            return names
+    return set()
+
+
+def _open_now(problem: Problem, victims: set[str]) -> Ints:
+    """GPUs that nobody but the victims holds now. Whether applications want them back too soon, the plan decides."""
+    open_gpus = (problem.gpu_state == GpuState.USABLE) & (problem.held_app < 0)
+    for first, size, start, end in problem.reservations.tolist():
+        if start <= 0 < end:
+            open_gpus[first : first + size] = False
+    for name, first, size in zip(problem.running_ids, problem.running_first, problem.running_gpus, strict=True):
+        if name not in victims:
+            open_gpus[first : first + size] = False
+    return np.asarray(open_gpus)
+
+
+def _overlaps(problem: Problem, name: str, first: int, size: int) -> bool:
+    return any(
+        running == name and begin < first + size and first < begin + gpus
+        for running, begin, gpus in zip(
+            problem.running_ids, problem.running_first.tolist(), problem.running_gpus.tolist(), strict=True
+        )
+    )

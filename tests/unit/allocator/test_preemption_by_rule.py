@@ -1,0 +1,188 @@
+"""Policy preemption: only by rule, the least at stake first, the block held, nobody pushed out twice, and never without a start."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from schemas.commands import ChangeRules
+from schemas.executions import JobCheckpointed, StopCause
+from schemas.jobs import CheckpointMode, CheckpointPolicy, JobRevoked
+from schemas.rules import QueueRules, Rules, TeamRules
+from services.allocator.core.phases import Phase
+from tests import build
+from tests.allocator_driver import Driver
+
+HOUR_MS = 3_600_000
+SAVES = CheckpointPolicy(mode=CheckpointMode.SIGNAL, wait_s=60.0, cost_s=30.0)
+
+
+def rules(**changed) -> ChangeRules:
+    queues = {
+        "urgent": QueueRules(preempts=True, runtime_min_s=600.0, victims_max=2),
+        "night": QueueRules(preemptible=True),
+    }
+    return ChangeRules(
+        cluster=build.CLUSTER, rules=Rules(version=1, queues=queues, **changed), ordered_ms=build.START_MS
+    )
+
+
+def one_node(*, gpus: int = 8, **changed) -> Driver:
+    return Driver().give(build.node("n0", gpus=gpus), rules(**changed))
+
+
+def submit(driver: Driver, job_id: str, size: int, **changed) -> None:
+    driver.give(build.accepted(job_id, size, at_ms=driver.now_ms, **changed))
+    driver.give(build.forecast(job_id, {size: 6 * 3600}))
+
+
+def night(driver: Driver, job_id: str, size: int, **changed) -> None:
+    """A job that may be pushed out, and runs."""
+    submit(driver, job_id, size, **({"queue": "night", "checkpoint": SAVES, "priority": 3} | changed))
+    driver.give(build.started(job_id, "n0", at_ms=driver.now_ms))
+
+
+def stopping(driver: Driver) -> set[str]:
+    return {job.job_id for job in driver.state.jobs.values() if job.stop_cause == StopCause.PREEMPTED.value}
+
+
+def leave(driver: Driver, job_id: str) -> None:
+    driver.give(
+        build.stopped(job_id, "n0", at_ms=driver.now_ms, cause=StopCause.PREEMPTED, attempt=driver.job(job_id).attempt)
+    )
+
+
+def test_an_urgent_job_takes_the_place_of_one_that_saves_and_gets_exactly_that_block() -> None:
+    driver = one_node()
+    night(driver, "n8", 8)
+    driver.pass_ms(HOUR_MS)
+    submit(driver, "now", 8, queue="urgent", priority=9)
+    assert stopping(driver) == {"n8"}
+    driver.give()
+    assert driver.job("now").reason == "takes_a_place"
+    submit(driver, "thief", 8, priority=100)
+    leave(driver, "n8")
+    assert driver.job("now").phase is Phase.STARTING
+    assert driver.job("n8").phase in (Phase.QUEUED, Phase.PLANNED)
+    assert driver.job("thief").parts == []
+    assert driver.state.preemptions == {}
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"queue": "day"},  # not preemptible
+        {"checkpoint": CheckpointPolicy()},  # can't save
+        {"priority": 9},  # not of lower priority
+    ],
+)
+def test_nobody_else_is_pushed_out(changed: dict[str, object]) -> None:
+    driver = one_node()
+    night(driver, "n8", 8, **changed)
+    driver.pass_ms(HOUR_MS)
+    submit(driver, "now", 8, queue="urgent", priority=9)
+    assert stopping(driver) == set()
+
+
+def test_a_job_that_has_only_just_started_is_left_alone_until_its_time() -> None:
+    driver = one_node()
+    night(driver, "n8", 8)
+    driver.pass_ms(300_000)
+    submit(driver, "now", 8, queue="urgent", priority=9)
+    assert stopping(driver) == set()
+    driver.pass_ms(400_000).give()
+    assert stopping(driver) == {"n8"}
+
+
+def test_the_least_work_at_stake_is_taken() -> None:
+    driver = one_node()
+    night(driver, "unsaved", 4)
+    night(driver, "saved", 4)
+    driver.pass_ms(HOUR_MS)
+    saved = JobCheckpointed(
+        job_id="saved", attempt=1, node="n0", cluster=build.CLUSTER, time_ms=driver.now_ms, fraction=0.2
+    )
+    driver.give(saved)
+    submit(driver, "now", 4, queue="urgent", priority=9)
+    assert stopping(driver) == {"saved"}
+
+
+def test_no_more_places_than_allowed_and_none_if_that_would_not_be_enough() -> None:
+    driver = one_node()
+    for number in range(4):
+        night(driver, f"n{number}", 2)
+    driver.pass_ms(HOUR_MS)
+    submit(driver, "all", 8, queue="urgent", priority=9)
+    assert stopping(driver) == set()
+    submit(driver, "half", 4, queue="urgent", priority=9)
+    assert len(stopping(driver)) == 2
+
+
+def test_none_is_stopped_if_a_quota_keeps_the_job_waiting_all_the_same() -> None:
+    driver = one_node(teams={"red": TeamRules(maximum={build.POOL: 2})})
+    night(driver, "n8", 8)
+    driver.pass_ms(HOUR_MS)
+    submit(driver, "now", 8, queue="urgent", priority=9, team="red")
+    assert stopping(driver) == set()
+
+
+def test_the_block_is_free_for_all_when_the_job_is_cancelled_or_its_victims_never_leave() -> None:
+    for withdraw in (True, False):
+        driver = one_node()
+        night(driver, "n8", 8)
+        driver.pass_ms(HOUR_MS)
+        submit(driver, "now", 8, queue="urgent", priority=9)
+        if withdraw:
+            driver.give(JobRevoked(job_id="now", cluster=build.CLUSTER, revoked_ms=driver.now_ms))
+        else:
+            driver.pass_ms(HOUR_MS).give()
+        assert driver.state.preemptions == {}
+
+
+def test_nobody_loses_its_place_to_the_same_job_twice() -> None:
+    driver = one_node()
+    night(driver, "n8", 8)
+    driver.pass_ms(HOUR_MS)
+    submit(driver, "now", 8, queue="urgent", priority=9)
+    driver.pass_ms(HOUR_MS)  # the block was held for too long: it is free for all
+    leave(driver, "n8")
+    if driver.job("n8").parts:
+        driver.give(build.started("n8", "n0", at_ms=driver.now_ms, attempt=2))
+        driver.pass_ms(HOUR_MS).give()
+        assert stopping(driver) == set()
+
+
+def test_every_victim_is_by_rule_and_every_preemption_ends() -> None:
+    """Random arrivals, ends and time; the driver checks the log's readers and the independent check after every decision."""
+    lost = sum(_random_history(Random(seed)) for seed in range(6))
+    assert lost > 6
+
+
+def _random_history(dice: Random) -> int:
+    """How many places were lost."""
+    driver, lost = one_node(), set()
+    for number in range(50):
+        driver.pass_ms(dice.randrange(30 * 60_000))
+        for job in list(driver.state.jobs.values()):
+            if job.parts and job.started_ms is None:
+                driver.give(build.started(job.job_id, "n0", at_ms=driver.now_ms, attempt=job.attempt))
+            elif job.stop_cause and dice.random() < 0.7:
+                leave(driver, job.job_id)
+            elif job.parts and dice.random() < (0.5 if job.spec.queue == "day" else 0.1):
+                driver.give(build.completed(job.job_id, "n0", at_ms=driver.now_ms, attempt=job.attempt))
+        queue = dice.choice(["urgent", "night", "night", "night", "day"])
+        priority = {"urgent": 9, "night": 2, "day": 5}[queue]
+        mode = SAVES if dice.random() < 0.8 else CheckpointPolicy()
+        submit(driver, f"j{number}", dice.choice([1, 2, 4, 8]), queue=queue, priority=priority, checkpoint=mode)
+        for preemptor, held in driver.state.preemptions.items():
+            for victim in held.victims:
+                job = driver.state.jobs.get(victim)
+                if job is not None:
+                    assert job.spec.queue == "night"
+                    assert job.spec.checkpoint.mode is not CheckpointMode.NONE
+                    assert job.preempted_by.count(preemptor) == 1
+                lost.add((preemptor, victim))
+    driver.pass_ms(10 * HOUR_MS).give()
+    assert driver.state.preemptions == {}
+    return len(lost)
