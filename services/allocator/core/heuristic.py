@@ -18,9 +18,9 @@ from services.allocator.core.value import plan_value
 from services.allocator.core.waiting import reasons_of
 
 WORD_STEPS = 64
-CANDIDATE_NS_PER_JOB = 160  # placing one job again in a pool of no size
+CANDIDATE_NS_PER_JOB = 190  # placing one job again in a pool of no size
 CANDIDATE_NS_PER_GPU = 8  # and what every GPU adds to it
-BUDGET_NS_BASE = 550_000
+BUDGET_NS_BASE = 500_000
 BUDGET_NS_PER_GPU = 14_000
 BUDGET_NS_MAX = 10_000_000
 ITERATIONS_MAX = 400  # small boards have converged by then
