@@ -1,0 +1,112 @@
+"""What schedulers elsewhere got wrong in public, each as a test of its kind."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from msgspec.structs import replace
+
+from schemas.decisions import Placed
+from schemas.executions import StopCause
+from schemas.nodes import Health
+from schemas.status import JobState
+from services.allocator.core.snapshot import restore, take
+from tests import build
+from tests.allocator_driver import Driver
+
+EVERYWHERE = {1: 600.0, 2: 600.0, 4: 600.0, 8: 600.0, 16: 600.0}
+
+
+def cluster(nodes: int = 1) -> Driver:
+    return Driver().give(*(build.node(f"n{i:02}", order=i) for i in range(nodes)))
+
+
+def submit(driver: Driver, job_id: str, *sizes: int, **changed) -> None:
+    driver.give(build.accepted(job_id, *sizes, at_ms=driver.now_ms, **changed), build.forecast(job_id, EVERYWHERE))
+
+
+def start(driver: Driver, job_id: str) -> None:
+    job = driver.job(job_id)
+    driver.give(*(build.started(job_id, part.node, driver.now_ms, job.attempt) for part in job.parts))
+
+
+@pytest.mark.parametrize("healthy", [7, 6, 1, 0])
+def test_a_full_node_with_broken_cards_has_nothing_free(healthy: int):
+    driver = cluster()
+    submit(driver, "whole", 8)
+    start(driver, "whole")
+    broken = tuple(range(healthy, 8))
+    driver.give(replace(build.node("n00", health=Health.DEGRADED, unhealthy=broken), time_ms=driver.now_ms + 1))
+    submit(driver, "fresh", 4)
+    assert driver.job("whole").state is JobState.RUNNING, "what runs is left to its executor"
+    assert driver.job("fresh").state is JobState.QUEUED
+    assert not driver.job("fresh").parts
+    assert driver.job("fresh").reason == ("waiting_for_gpus" if healthy >= 4 else "node_degraded")
+    driver.give(build.completed("whole", "n00", driver.now_ms))
+    placed = bool(driver.job("fresh").parts)
+    assert placed == (healthy >= 4)
+    assert placed or driver.job("fresh").reason == "node_degraded"
+    assert all(gpu < healthy for part in driver.job("fresh").parts for gpu in part.gpus)
+
+
+@pytest.mark.parametrize("ahead_ms", [-86_400_000, 60_000, 3_600_000])
+def test_a_start_stamped_before_its_submission_waited_no_time_and_jumps_no_queue(ahead_ms: int):
+    driver = cluster()
+    submit(driver, "holder", 8)
+    start(driver, "holder")
+    first = replace(build.accepted("first", 8, at_ms=driver.now_ms + max(0, ahead_ms)), skewed=True)
+    driver.give(first, build.forecast("first", EVERYWHERE))
+    submit(driver, "second", 8)
+    driver.give(build.completed("holder", "n00", driver.now_ms))
+    assert (driver.job("first").state, driver.job("second").state) == (JobState.STARTING, JobState.QUEUED)
+    driver.give(build.started("first", "n00", driver.now_ms + ahead_ms))
+    status = driver.status("first")
+    assert status.started_ms is not None
+    assert build.START_MS <= status.started_ms <= driver.now_ms
+
+
+def test_a_restarted_controller_never_admits_a_finished_job_again():
+    driver = cluster()
+    submit(driver, "j", 8)
+    start(driver, "j")
+    driver.give(build.completed("j", "n00", driver.now_ms))
+    chunks, manifest = take(driver.state, "a", 7)
+    restored = restore(manifest, dict(enumerate(chunks)))
+    assert restored is not None
+    assert msgspec.json.encode(restored) == msgspec.json.encode(driver.state)
+    driver.state = restored
+    submit(driver, "j", 8)
+    submit(driver, "other", 8)
+    assert "j" not in driver.state.jobs
+    assert driver.job("other").state is JobState.STARTING, "and its cards are free"
+
+
+def test_two_gangs_that_each_need_all_nodes_never_hold_half():
+    driver = cluster(nodes=2)
+    driver.give(
+        build.accepted("a", 16),
+        build.accepted("b", 16),
+        build.forecast("a", EVERYWHERE),
+        build.forecast("b", EVERYWHERE),
+    )
+    for first, second in (("a", "b"), ("b", None)):
+        assert {part.node for part in driver.job(first).parts} == {"n00", "n01"}
+        assert second is None or (not driver.job(second).parts and driver.job(second).reason)
+        start(driver, first)
+        driver.pass_ms(600_000)
+        driver.give(*(build.completed(first, node, driver.now_ms) for node in ("n00", "n01")))
+    assert [state.state for state in driver.state.finished.values()] == [JobState.COMPLETED] * 2
+
+
+def test_a_gang_that_lost_a_node_holds_nothing_until_it_can_have_all():
+    driver = cluster(nodes=2)
+    submit(driver, "gang", 16)
+    start(driver, "gang")
+    lost = replace(build.node("n01", order=1, health=Health.LOST), time_ms=driver.now_ms + 60_000)
+    driver.pass_ms(60_000).give(lost)
+    assert driver.job("gang").stop_cause == StopCause.GANG_BROKEN.value
+    driver.give(build.stopped("gang", "n00", driver.now_ms, StopCause.GANG_BROKEN))
+    assert (driver.job("gang").state, driver.job("gang").parts) == (JobState.QUEUED, [])
+    submit(driver, "small", 1)
+    assert driver.job("small").parts, "what it can't use now is open to others"
+    assert not any(isinstance(effect, Placed) and effect.job_id == "gang" for effect in driver.log[-1].effects)
