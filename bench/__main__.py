@@ -13,9 +13,11 @@ COMMANDS: dict[str, list[str]] = {
     "backtest": ["-m", "bench.backtest"],
     "latency": ["-m", "bench.pipeline", "latency"],
     "throughput": ["-m", "bench.pipeline", "throughput"],
+    "forecast": ["-m", "bench.forecast"],
     "forecaster-speed": ["-m", "bench.forecaster", "speed"],
     "forecaster-accuracy": ["-m", "bench.forecaster", "accuracy"],
     "telemetry": ["-m", "bench.telemetry"],
+    "page": ["-m", "bench.page"],
     "days": ["-m", "services.console", "simulate", "--seeds", "10", "--json-file", "bench/results/days.json"],
 }
 
