@@ -9,7 +9,7 @@ node it knows, whoever reads that node's partition. Read next: `node.py`, `silen
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from schemas.base import Event
 from schemas.catalog import Catalog
@@ -39,6 +39,7 @@ class Known:
     published: Hashable = None
     published_ms: int = 0
     published_domain_ms: int = -1
+    findings: list[Finding] = field(default_factory=list)
 
 
 class TelemetryHandler:
@@ -123,10 +124,8 @@ class TelemetryHandler:
         return ((known.node, known.hearing.health) for known in self._known.values())
 
     def findings(self) -> Iterator[tuple[Node, Finding]]:
-        """All that are open now."""
-        for known in self._known.values():
-            for found in known.node.state(known.hearing.health, 0, self._policy).findings:
-                yield known.node, found
+        """All that are open as of each node's last sample."""
+        return ((known.node, found) for known in self._known.values() for found in known.findings)
 
     # ---
 
@@ -140,7 +139,7 @@ class TelemetryHandler:
             node.period_s, node.sampled_ms = known.node.period_s, known.node.sampled_ms
             node.watch = known.node.watch
             hearing.heard_ms = known.hearing.heard_ms
-        self._known[state.node] = Known(node, hearing, _material(state), 0, state.time_ms)
+        self._known[state.node] = Known(node, hearing, _material(state), 0, state.time_ms, state.findings)
 
     def _told(self, record: Record, now: Now) -> list[Message]:
         """Placements, progress, models, orders. Whoever owns these topics writes their dead letters."""
@@ -211,6 +210,7 @@ class TelemetryHandler:
         # Never before what was said already, whoever said it with whatever clock: readers take the newest.
         time_ms = max(now.domain_ms, known.published_domain_ms + 1)
         state = known.node.state(known.hearing.health, time_ms, self._policy)
+        known.findings = state.findings
         material = _material(state)
         if material == known.published and now.wall_ms - known.published_ms < self._refresh_ms:
             return []
