@@ -39,7 +39,7 @@ def _page(results: Results, pictures: Sequence[str]) -> str:
     )
     lines += [
         "",
-        "Times are medians of processor time in a warm process, wall time in brackets. ",
+        "Times are processor time in a warm process (medians of the calmest of five rounds), wall time in brackets.",
         _machine(results),
         "",
     ]
