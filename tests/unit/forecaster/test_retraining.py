@@ -64,6 +64,13 @@ def a_model(version: str) -> TrainedModel:
     )
 
 
+def known_row(log_p50: float, log_p90: float) -> np.ndarray:
+    """Features of a job of which history knows the quantiles and nothing else."""
+    row = np.full(len(NAMES), np.nan)
+    row[GIVEN], row[GIVEN + 1], row[NAMES.index("burst")] = log_p50, log_p90, 0.0
+    return row
+
+
 # Decisions
 
 
@@ -149,8 +156,7 @@ def test_lessons_are_bounded_and_come_out_oldest_first():
 
 def test_a_running_job_teaches_that_it_takes_longer_than_so_far():
     lessons = Lessons()
-    row = np.full(len(NAMES), np.nan)
-    row[GIVEN], row[GIVEN + 1] = np.log(60.0), np.log(600.0)
+    row = known_row(np.log(60.0), np.log(600.0))
     lessons.started("going", row, 0)
     rows, targets, weights = known_at(lessons.taught(3_600_000), 3_600_000, 0)
     assert len(rows) == 3
@@ -161,8 +167,7 @@ def test_a_running_job_teaches_that_it_takes_longer_than_so_far():
 
 def test_what_ended_after_the_cut_is_not_known_before_it():
     lessons = Lessons()
-    row = np.full(len(NAMES), np.nan)
-    row[GIVEN], row[GIVEN + 1] = np.log(60.0), np.log(600.0)
+    row = known_row(np.log(60.0), np.log(600.0))
     for number, end_ms in enumerate((100_000, 900_000)):
         lessons.started(f"j{number}", row, 50_000)
         lessons.ended(f"j{number}", end_ms, np.log((end_ms - 50_000) / 1000))
@@ -277,8 +282,7 @@ def test_a_model_that_turns_bad_is_rolled_back():
     # The world turns: the same facts now mean the opposite, so that what was learnt misleads and a new fit has seen too little.
     chance = np.random.default_rng(5)
     for number in range(150):
-        row = np.full(len(NAMES), np.nan)
-        row[GIVEN], row[GIVEN + 1] = 8.0, 9.0
+        row = known_row(8.0, 9.0)
         tokens = chance.uniform(6, 9)
         row[NAMES.index("tokens_log")] = tokens * np.log(10)
         state.learning.lessons.started(f"b{number}", row, bad_ms)
