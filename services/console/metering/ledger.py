@@ -1,8 +1,8 @@
 """What was held when, from the records of the log: one part per job, attempt and node; one hold per application and decision. Pure.
 
 Owns: the fold. It is exact: parts are joined by (job, attempt, node), ends are the end's own time, a record folded twice or
-late changes nothing, and any order of `executions`, `jobs`, `job-status` and `node-states` gives the same ledger. Only
-`decisions` must come in log order, because their rule of acceptance needs it. An end is final once reported, so a ledger
+late changes nothing, and any order of `executions`, `jobs` and `job-status` gives the same ledger. Only `decisions` and one
+node's `node-states` must come in log order. An end is final once reported, so a ledger
 without it counts the part as running (or vanished) until it comes. Refuses: judging (see `account`).
 """
 
@@ -133,7 +133,7 @@ class Ledger:
                 found = frozenset(
                     one.gpu for one in event.findings if one.code is FindingCode.IDLE_HELD and one.gpu is not None
                 )
-                self.idle.setdefault(event.node, {})[event.time_ms] = found
+                self._idle(event.node, event.time_ms, found)
             case DemandObserved():
                 amount = event.load * event.window_s
                 self.served.setdefault(event.app_id, {})[event.time_ms] = (amount, event.unit)
@@ -146,6 +146,44 @@ class Ledger:
                     known_usage.held_gpu_s,
                 ):
                     self.usage[event.job_id] = event
+
+    def _idle(self, node: str, time_ms: int, found: frozenset[int]) -> None:
+        """Only changes are kept: nodes report every few seconds, mostly the same. Their states come in order."""
+        own = self.idle.setdefault(node, {})
+        newest = next(reversed(own), None)
+        if newest is None and not found:
+            return
+        if newest is None or (time_ms > newest and found != own[newest]):
+            own[time_ms] = found
+
+    def forget(self, before_ms: int) -> None:
+        """Drop what was over before: for views that stay open longer than topics keep their records."""
+        for name in [name for name in self.final if self._over(name, before_ms)]:
+            for number, nodes in self.attempts.pop(name, {}).items():
+                for node in nodes:
+                    del self.parts[name, number, node]
+            for kept in (self.owners, self.final, self.usage, self.revoked_ms, self.served, self.holds):
+                kept.pop(name, None)  # type: ignore[attr-defined]
+        for name, holds in self.holds.items():
+            old = sum(hold.time_ms < before_ms for hold in holds)
+            self.holds[name] = holds[max(0, old - 1) :]
+        for of_node in (self.reports, self.idle):
+            for times in of_node.values():
+                for time_ms in [one for one in list(times)[:-1] if one < before_ms]:
+                    times.pop(time_ms)  # type: ignore[attr-defined]
+        for amounts in self.served.values():
+            for time_ms in [one for one in amounts if one < before_ms]:
+                del amounts[time_ms]
+
+    def _over(self, name: str, before_ms: int) -> bool:
+        """Whether an ended job left all its GPUs before a moment, or never had any and was submitted before it."""
+        ends = [
+            self.end_of((name, number, node)) for number, nodes in self.attempts.get(name, {}).items() for node in nodes
+        ]
+        if ends:
+            return all(end is not None and end.time_ms < before_ms for end in ends)
+        owner = self.owners.get(name)
+        return owner is None or (owner.submitted_ms is not None and owner.submitted_ms < before_ms)
 
     def _part(self, job_id: str, attempt: int, node: str) -> Part:
         key = (job_id, attempt, node)

@@ -30,6 +30,9 @@ TOPICS = (
 )  # fmt: skip
 PAST_KEPT_MS = 24 * 3_600_000
 """How far back the grid and the curves go: as far as the plan goes forward."""
+METERED_MS = 31 * 24 * 3_600_000
+"""How far back reports on the page go; topics keep no more either."""
+FORGET_PERIOD_MS = 3_600_000
 ENDED_MAX = 2_000
 """Ended jobs kept, the newest: more than a person scrolls through; the log has all (`gpugrid jobs --all`)."""
 
@@ -57,6 +60,7 @@ class Board:
         self.decisions = 0
         self.newest: dict[str, DecisionMade] = {}
         self.first_ms: int | None = None
+        self._forgot_ms = 0
 
     @property
     def world(self) -> World:
@@ -124,6 +128,9 @@ class Board:
     def prune(self, now_ms: int) -> None:
         """Forget what is older than the page shows."""
         self.blocks.prune(now_ms - PAST_KEPT_MS)
+        if now_ms - self._forgot_ms > FORGET_PERIOD_MS:
+            self.ledger.forget(now_ms - METERED_MS)
+            self._forgot_ms = now_ms
         for demand in self.demand.values():
             demand.prune(now_ms - PAST_KEPT_MS)
         ended = [view for view in self.world.jobs.values() if view.final]

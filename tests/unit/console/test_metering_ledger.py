@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from schemas.executions import HeldGpus, JobCheckpointed, JobStarted, NodeReported, StopCause
 from schemas.nodes import Finding, FindingCode
+from schemas.status import JobState, JobStatusChanged
 from schemas.usage import JobUsage
 from services.console.metering.account import Window, rows_of
 from services.console.metering.attempts import attempts_of
@@ -146,6 +148,27 @@ def test_a_spawn_that_failed_held_nothing():
     assert row(ledger, "a").held_gpu_ms == 0
 
 
+def test_states_that_say_the_same_again_are_not_kept():
+    ledger = ledger_of(*[msgspec.structs.replace(build.node("n00"), time_ms=T0 + n) for n in range(50)])
+    assert ledger.idle == {"n00": {}}
+
+
+def test_what_was_over_long_ago_is_forgotten_and_nothing_else():
+    ledger = ledger_of(
+        build.accepted("old", 2),
+        started("old", T0),
+        build.completed("old", "n00", T0 + HOUR),
+        JobStatusChanged(job_id="old", state=JobState.COMPLETED, time_ms=T0 + HOUR, sequence=2),
+        build.accepted("running", 2),
+        started("running", T0),
+    )
+    before = row(ledger, "running")
+    ledger.forget(T0 + 2 * HOUR)
+    assert set(ledger.parts) == {("running", 1, "n00")}
+    assert set(ledger.owners) == {"running"}
+    assert row(ledger, "running") == before
+
+
 @pytest.mark.parametrize(("waited_h", "starved"), [(5, 0), (7, 1)])
 def test_a_job_is_starved_by_its_wait_even_if_it_never_started(waited_h: int, starved: int):
     window = Window(T0 - HOUR, T0 + waited_h * HOUR)
@@ -162,14 +185,8 @@ def test_gpu_hours_per_output_and_success_of_a_group():
         build.completed("a", "n00", T0 + HOUR),
         build.failed("b", "n00", T0 + HOUR),
     )
-    ledger.final["b"] = (1, build_failed_state())
+    ledger.final["b"] = (1, JobState.FAILED)
     window = Window(T0 - HOUR, LATE)
     total = report_of(rows_of(ledger, window), By.USER, window).total
     assert (total.completed, total.failed, total.success) == (1, 1, 0.5)
     assert total.hours_per_completed == pytest.approx(4 * HOUR / GPU_HOUR_MS)
-
-
-def build_failed_state():
-    from schemas.status import JobState
-
-    return JobState.FAILED
