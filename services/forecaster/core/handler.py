@@ -175,8 +175,12 @@ class ForecasterHandler:
             if watched is not None:
                 answers.append(self._say.watched(watched, now))
         fitted, self._fitted = self._fitted, []
+        by_name = {state.cluster: state for state in owned}
         for result in fitted:
-            answers += [self._chosen(state, result, now) for state in owned if state.cluster == result.cluster]
+            if result.cluster in by_name:
+                answers.append(self._chosen(by_name[result.cluster], result, now))
+            else:  # it has moved to another process meanwhile, which trains for itself
+                self.not_fitted(result.cluster, now)
         return answers
 
     # Learning

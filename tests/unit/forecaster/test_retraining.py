@@ -307,6 +307,18 @@ def test_a_forecaster_speaks_only_for_its_own_clusters_when_time_passes():
     assert two.tick(now(end_ms + 2 * DAY_MS)) == []
 
 
+def test_a_training_whose_cluster_moved_away_meanwhile_is_dropped_and_can_be_made_again():
+    stream, forecaster = Stream(), learner()
+    end_ms = ran(stream, forecaster, 400)
+    result = fitted(only(list(forecaster.orders(now(end_ms)))))
+    forecaster.own(frozenset())
+    forecaster.fitted(result)
+    assert forecaster.tick(now(end_ms + 1000)) == []
+    forecaster.own(frozenset({0}))
+    assert not of_kind(forecaster.tick(now(end_ms + 2000)), ModelChosen)
+    assert list(forecaster.orders(now(end_ms + 2 * 3_600_000))), "back here, it is due again"
+
+
 def test_drift_is_published_at_most_once_an_hour():
     stream, forecaster = Stream(), learner()
     end_ms = ran(stream, forecaster, 100)
