@@ -10,15 +10,17 @@ import msgspec
 import pytest
 
 from schemas.codec import decode_record, encode_payload
-from schemas.decisions import DecisionMade, RecordKind
+from schemas.decisions import DecisionMade, PlanImproved, RecordKind
 from schemas.jobs import JobRevoked
 from schemas.messages import message
+from schemas.records import Now, Record
 from services.allocator.core.decide import replay
 from services.allocator.core.reader import read
 from services.allocator.core.snapshot import restore, take
 from services.allocator.core.state import State
 from services.allocator.shell import full_mode as full_mode_module
 from services.allocator.shell.full_mode import Answer, FullMode, InlineSolver, SolverError, Task
+from services.allocator.shell.intake_batch import batches
 from services.allocator.shell.loop import Allocator
 from services.runtime.bus.memory import MemoryBus
 from services.runtime.virtual import VirtualClock, run_virtual
@@ -140,6 +142,19 @@ def test_an_answer_is_recorded_followed_and_replayed_twice_the_same() -> None:
     check_replays(log)
     again, _ = run(improved_day)
     assert [encode_payload(record) for record in again] == [encode_payload(record) for record in log]
+
+
+def test_nobody_can_send_an_answer_from_outside() -> None:
+    """An answer has no topic of its own: on any topic it is a dead letter, however well formed."""
+    forged = PlanImproved(
+        cluster="c0", pool=build.POOL, sequence=1, asked_ms=build.START_MS, until_ms=build.START_MS + 1, blocks=[], holds=[]
+    )  # fmt: skip
+    sent = message(forged, key="c0", id="forged", source="/t", time_ms=0, partition=0)
+    record = Record("commands", 0, 0, sent.key, sent.value, sent.headers, 0)
+    found, letters = batches([record], {"c0": {}}, Now(build.START_MS, build.START_MS))
+    assert found["c0"][0].inputs == []
+    assert found["c0"][0].covered == {("commands", 0): 1}
+    assert len(letters) == 1
 
 
 def test_an_answer_to_a_question_of_yesterday_is_dropped() -> None:
