@@ -29,7 +29,9 @@ class ModelMetrics:
         self._records = gauge("records", "Records and trainings by what became of them.", "what")
 
     def show(self, handler: ForecasterHandler, now: Now) -> None:
-        self._model.clear()
+        # What moved to another process is told by that one.
+        for one in (self._model, self._age, self._coverage, self._pinball, self._outcomes, self._drifting, self._keys):
+            one.clear()
         for state in handler.owned():
             learning, verdict = state.learning, state.learning.verdict()
             self._model.labels(state.cluster, verdict.score.version).set(1)
