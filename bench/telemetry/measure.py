@@ -1,7 +1,8 @@
 """Runs the real telemetry process on a real Kafka under `load.py`'s samples and watches its lag, its processor time and its return.
 
 Owns: the phases. Steady: samples at their pace, the lag must not grow. Kill: kill -9 in the middle of it, until the lag is gone.
-Burst: several periods at once, to know how much more it could take; that many times the pace is the headroom.
+Burst: several periods at once, to know how much more it could take; that many times the pace is the headroom. On a machine that does
+other things meanwhile the processor time per sample says more: `cpu_headroom` is how often it fits into one core at the pace.
 """
 
 from __future__ import annotations
@@ -56,6 +57,8 @@ class Figures(Struct, frozen=True, kw_only=True):
     burst_s: float
     burst_samples_per_s: float
     headroom: float
+    cpu_ms_per_sample: float
+    cpu_headroom: float
 
 
 async def measure(nodes: int, period_s: float, steady_s: float, say: Callable[[str], None]) -> Figures:
@@ -90,9 +93,10 @@ async def _phases(
         process, back_s, known = await _kill(folder, address, nodes, period_s, process, producer, bus, reader)
         say(f"killed and back in {back_s:.1f} s, {known} nodes known again")
         begun_s = time.monotonic()
+        before_s = _cpu_s(process.pid)
         burst = await publish_burst(producer, nodes, BURST_PERIODS, period_s)
         await _until_caught_up(bus, reader, RETURN_S_MAX)
-        burst_s = time.monotonic() - begun_s
+        burst_s, burst_cpu_s = time.monotonic() - begun_s, _cpu_s(process.pid) - before_s
     finally:
         process.stop(10.0)
         await reader.stop()
@@ -117,6 +121,8 @@ async def _phases(
         burst_s=round(burst_s, 2),
         burst_samples_per_s=round(burst / burst_s, 1),
         headroom=round(burst / burst_s / pace, 2),
+        cpu_ms_per_sample=round(burst_cpu_s / burst * 1000, 3),
+        cpu_headroom=round(burst / burst_cpu_s / pace, 2),
     )
 
 
@@ -178,14 +184,17 @@ async def _known_nodes(folder: Path) -> int:
 
 async def _watch(bus: KafkaBus, reader: Consumer, pid: int, duration_s: float) -> tuple[list[int], float, float]:
     """(lag every second, share of a core, resident MiB at the end)."""
-    process = psutil.Process(pid)
-    before, begun_s = sum(process.cpu_times()[:2]), time.monotonic()
+    before, begun_s = _cpu_s(pid), time.monotonic()
     lags = []
     while time.monotonic() - begun_s < duration_s:
         await asyncio.sleep(LOOK_S)
         lags.append(await _lag(bus, reader))
-    used_s = sum(process.cpu_times()[:2]) - before
-    return lags, used_s / (time.monotonic() - begun_s), process.memory_info().rss / 2**20
+    share = (_cpu_s(pid) - before) / (time.monotonic() - begun_s)
+    return lags, share, psutil.Process(pid).memory_info().rss / 2**20
+
+
+def _cpu_s(pid: int) -> float:
+    return sum(psutil.Process(pid).cpu_times()[:2])
 
 
 async def _lag(bus: KafkaBus, reader: Consumer) -> int:
