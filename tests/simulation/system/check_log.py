@@ -21,6 +21,7 @@ from services.allocator.core.fold import FOLDS
 from services.allocator.core.project import placements
 from services.allocator.core.state import Changes, State, forget_index
 from services.allocator.core.verify_commit import verify_commit
+from tests.simulation.system.check_jobs import Life
 from tests.simulation.system.evidence import Evidence
 from tests.simulation.system.stack import POLICY
 from tests.simulation.system.world import CLUSTER
@@ -29,10 +30,16 @@ from tests.simulation.system.world import CLUSTER
 class LogWalk:
     """Moves a state over the log and notes what is wrong. `state`: as of the last accepted record."""
 
-    def __init__(self, evidence: Evidence) -> None:
+    def __init__(self, evidence: Evidence, lives: dict[str, Life]) -> None:
         self.state = State(cluster=CLUSTER)
         self.violations: list[str] = []
         self._evidence = evidence
+        self._complete: dict[int, list[str]] = defaultdict(list)
+        for life in lives.values():
+            for attempt in life.attempts.values():
+                known = attempt.completed_at()
+                if known is not None:
+                    self._complete[known].append(life.job_id)
         self._placed: dict[int, list[NodePlaced]] = defaultdict(list)
         self._statuses: dict[int, list[JobStatusChanged]] = defaultdict(list)
         for entry in evidence.said["placements"]:
@@ -68,6 +75,10 @@ class LogWalk:
             job = state.jobs.get(job_id)
             if job is not None and job.state is JobState.QUEUED and not job.reason:
                 self._wrong(record.sequence, f"{job_id} waits without a reason")
+        for job_id in self._complete.get(record.sequence, []):
+            job = state.jobs.get(job_id)
+            if job is not None and job.state is not JobState.STOPPING:
+                self._wrong(record.sequence, f"{job_id} is known to be complete and goes on as {job.state.value}")
         self._projections(record)
 
     def _projections(self, record: DecisionMade) -> None:

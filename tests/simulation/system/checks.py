@@ -15,8 +15,8 @@ INTERNAL = "internal_error"
 
 def check(evidence: Evidence) -> list[str]:
     """Everything that must not be, as sentences; empty: the run was fine."""
-    log = LogWalk(evidence).walk()
     lives = lives_of(evidence)
+    log = LogWalk(evidence, lives).walk()
     return [
         *evidence.ended_by_itself,
         *evidence.refused_plans,

@@ -48,7 +48,6 @@ class Ran:
 def run_seed(seed: int, *, calm: bool = False, keep: bool = False) -> Ran:
     """Run it and judge it. `calm`: no faults at all. `keep`: the evidence, too, for the story."""
     begun_s = time.process_time()
-    gc.disable()  # a run leaves many small rings behind; collected once at its end, they cost a tenth less
     world = build_world(seed)
     weather = weather_of(seed, world, calm=calm)
 
@@ -56,10 +55,13 @@ def run_seed(seed: int, *, calm: bool = False, keep: bool = False) -> Ran:
         stack = Stack(world, clock, weather.bus, weather.skew_of)
         return stack, await _play(stack, weather)
 
-    stack, drained = run_virtual(main, START_MS - LEAD_MS, speed=SPEED)
-    evidence = evidence_of(stack, weather, drained)
-    violations = check(evidence)
-    gc.enable()
+    gc.disable()  # a run leaves many small rings behind; collected at its end they cost a tenth less
+    try:
+        stack, drained = run_virtual(main, START_MS - LEAD_MS, speed=SPEED)
+        evidence = evidence_of(stack, weather, drained)
+        violations = check(evidence)
+    finally:
+        gc.enable()
     return Ran(
         seed=seed,
         digest=hashlib.sha256(digest_bytes(stack.bus)).hexdigest(),
