@@ -14,6 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
+from dataclasses import fields, replace
 
 import numpy as np
 import psutil
@@ -28,7 +29,7 @@ from schemas.messages import message
 from schemas.records import Now, Record
 from services.forecaster.core.features import GIVEN, NAMES
 from services.forecaster.core.handler import ForecasterHandler, Settings
-from services.forecaster.core.history import KEY_COUNT_MAX, Seed
+from services.forecaster.core.history import KEY_COUNT_MAX
 from services.forecaster.core.lessons import LESSONS_MAX, Lessons
 from services.forecaster.core.retraining import Order
 from services.forecaster.shell.app import warm_up
@@ -124,15 +125,9 @@ def _crowded() -> ForecasterHandler:
     def padded(array: np.ndarray) -> np.ndarray:
         return np.concatenate([np.tile(array[:1], (extra, *[1] * (array.ndim - 1))), array])
 
-    full = Seed(
-        keys=(*(("full", f"team{number}", "u", "w", "training", 1) for number in range(extra)), *seed.keys),
-        ends=padded(seed.ends),
-        exposure=padded(seed.exposure),
-        starts=padded(seed.starts),
-        last_log_s=padded(seed.last_log_s),
-        last_rank=padded(seed.last_rank),
-        last_start_ms=padded(seed.last_start_ms),
-    )
+    keys = (*(("full", f"team{number}", "u", "w", "training", 1) for number in range(extra)), *seed.keys)
+    arrays = {field.name: padded(getattr(seed, field.name)) for field in fields(seed) if field.name != "keys"}
+    full = replace(seed, keys=keys, **arrays)
     forecaster = ForecasterHandler(CATALOG, Settings(), model=bundled, seed=full)
     warm_up(forecaster, CATALOG)
     for _, record, now in _records(generated_jobs(1, seed=9), "w", first=-10):
