@@ -77,7 +77,7 @@ def _published(options: argparse.Namespace, results: dict[str, Any], keep: Keep)
 def _speed(options: argparse.Namespace, results: dict[str, Any], keep: Keep) -> None:
     from bench.allocator.speed import speed_rows, steps_rows
 
-    rows = speed_rows(options.seconds)
+    rows = speed_rows(options.seconds / 4)
     keep("speed", show("decision times", rows))
     keep("steps", show("96 steps against 24", steps_rows(rows)))
 
