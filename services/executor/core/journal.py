@@ -280,6 +280,7 @@ class NodeState:
                 gpus=list(entry.assignment.gpus),
                 saved_fraction=entry.assignment.resume_fraction,
                 saved_location=entry.assignment.resume_location,
+                checkpoint_request=entry.assignment.checkpoint_request,  # what was asked of earlier attempts is not for this one
                 spawn=before.spawn + 1,
                 crashes=before.crashes,
             )

@@ -17,6 +17,7 @@ import time
 PR_SET_CHILD_SUBREAPER = 36
 LEFTOVER_ROUNDS_MAX = 1_000
 """Killing what escaped into sessions of its own: each round kills every child there is; forks faster than that are lost."""
+RETRY_S = 0.1
 FORWARDED_SIGNALS = (signal.SIGUSR1, signal.SIGUSR2, signal.SIGHUP, signal.SIGINT)
 RESET_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGPIPE, signal.SIGXFSZ)
 
@@ -47,9 +48,29 @@ def main(folder: str, notify_fd: int) -> None:
 
 def forward(child: int) -> None:
     """Where only this process can be signalled (a batch system), hand on: the end to the whole group, anything else to the job."""
-    for number in FORWARDED_SIGNALS:
-        signal.signal(number, lambda received, _: os.kill(child, received))
+    waiting = []
+
+    def hand_on(received: int, _: object) -> None:
+        if received != signal.SIGALRM:
+            waiting.append(received)
+        for number in [number for number in waiting if catches(child, number)]:
+            waiting.remove(number)
+            os.kill(child, number)
+        if waiting:  # the job has only just begun: its default action would end it
+            signal.setitimer(signal.ITIMER_REAL, RETRY_S)
+
+    for number in (*FORWARDED_SIGNALS, signal.SIGALRM):
+        signal.signal(number, hand_on)
     signal.signal(signal.SIGTERM, lambda received, _: os.killpg(child, received))
+
+
+def catches(pid: int, number: int) -> bool:
+    """It has installed a handler for the signal."""
+    with contextlib.suppress(OSError), open(f"/proc/{pid}/status") as file:  # noqa: PTH123
+        for line in file:
+            if line.startswith("SigCgt:"):
+                return bool(int(line.split()[1], 16) >> (number - 1) & 1)
+    return False
 
 
 def adopt_orphans() -> None:

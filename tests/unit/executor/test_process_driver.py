@@ -165,6 +165,24 @@ async def test_a_checkpoint_request_is_answered_by_a_file_as_often_as_asked(driv
     await ended
 
 
+async def test_a_job_that_does_not_handle_the_signal_yet_is_not_killed_by_a_request_and_answers_once_it_does(
+    driver, tmp_path
+):
+    go = tmp_path / "go"
+    assignment = python(
+        f"import pathlib, time\nwhile not pathlib.Path({str(go)!r}).exists(): time.sleep(0.01)\n{SAVER}"
+    )
+    run = await driver.start(order(assignment))
+    ended = asyncio.ensure_future(run.ended())
+    assert await run.checkpoint(0.3) is None
+    asked = asyncio.ensure_future(run.checkpoint(PATIENCE_S))
+    await until((driver.folder_of(order(assignment)) / "checkpoint-request").exists)
+    go.touch()
+    assert (await asked).fraction == 0.25
+    await run.stop()
+    await ended
+
+
 @pytest.mark.parametrize("written", [None, "{", '{"fraction": 7}', '{"fraction": "half"}'])
 async def test_no_answer_or_a_senseless_one_counts_as_none_after_the_wait(driver, written):
     code = "import os, pathlib, signal, time\n"
@@ -185,14 +203,15 @@ async def test_no_answer_or_a_senseless_one_counts_as_none_after_the_wait(driver
 
 
 async def test_a_job_that_dies_of_the_request_gives_no_answer_at_once(driver):
-    assignment = python("import time; print('up', flush=True); time.sleep(600)")
+    assignment = python(
+        "import os, signal, time; signal.signal(signal.SIGUSR1, lambda *_: os._exit(9)); time.sleep(600)"
+    )
     run = await driver.start(order(assignment))
     ended = asyncio.ensure_future(run.ended())
-    await until(lambda: "up" in output(driver, assignment))
     started_s = time.monotonic()
     assert await run.checkpoint(600.0) is None
     assert time.monotonic() - started_s < PATIENCE_S
-    assert (await ended).signal == signal.SIGUSR1
+    assert (await ended).exit_code == 9
 
 
 async def test_a_killed_runner_takes_its_job_along_and_the_end_is_unknown(driver):

@@ -118,6 +118,13 @@ def test_an_application_that_ran_well_begins_its_back_off_anew(ran_ms, crashes):
     assert state.ended["app/1"].crashes == crashes
 
 
+def test_a_checkpoint_that_was_asked_of_an_earlier_attempt_is_not_asked_of_the_next():
+    again = changed(SAVER, attempt=2, checkpoint_request=3)
+    state = running(again)
+    assert due(state, placed(1, again)) == []
+    assert due(state, placed(2, changed(again, checkpoint_request=4))) == [RequestCheckpoint("a/2", 4)]
+
+
 def test_a_gpu_that_is_blocked_gets_nothing():
     state = running()
     both = placed(1, A, assignment("b", 2))

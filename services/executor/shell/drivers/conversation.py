@@ -93,7 +93,8 @@ class Conversation:
     # --- what it is asked
 
     async def ask(self, signal_job: Callable[[], Awaitable[bool]], wait_s: float, gone: asyncio.Event) -> Answer | None:
-        """Request a checkpoint and wait for the answer; None if there was none in time. `signal_job`: False if it is gone."""
+        """Request a checkpoint and wait for the answer; None if there was none in time. `signal_job`: False as long as the job could not
+        be told, it is tried again then (a job that has only just begun does not handle its signal yet)."""
         request = self._folder / REQUEST_FILE
         try:
             request.touch()
@@ -101,10 +102,10 @@ class Conversation:
             return None  # a full disk: the job could not save its work either
         before = self._identity(ANSWER_FILE)
         try:
-            if not await signal_job():
-                return None
             until_s = self._clock.wall_s() + wait_s
+            told = False
             while True:
+                told = told or await signal_job()
                 ended = gone.is_set()  # looked at before the file: an answer given with the last breath counts
                 if self._identity(ANSWER_FILE) != before:
                     found = self._new(ANSWER_FILE, _Answer)

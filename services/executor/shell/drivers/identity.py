@@ -41,6 +41,15 @@ class ProcessId:
             return False
         return True
 
+    def catches(self, number: signal.Signals) -> bool:
+        """It has installed a handler: the signal's default action, which would end it, is off."""
+        try:
+            status = Path(f"/proc/{self.pid}/status").read_text()
+        except OSError:
+            return False
+        masks = [int(line.split()[1], 16) for line in status.splitlines() if line.startswith("SigCgt:")]
+        return bool(masks) and bool(masks[0] >> (number - 1) & 1)
+
     def signal(self, number: signal.Signals) -> bool:
         """Signal it alone; False if it is gone."""
         if not self.alive():

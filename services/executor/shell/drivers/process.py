@@ -92,8 +92,10 @@ class ProcessRun:
     async def _request(self) -> bool:
         policy = self._assignment.checkpoint
         if policy.mode is CheckpointMode.FILE:
-            return self._job.alive()
-        return self._job.signal(signal.Signals[policy.signal.value])
+            return True
+        number = signal.Signals[policy.signal.value]
+        # Before the job handles it, the signal would end the job: the request's file is there, and this is tried again.
+        return self._job.catches(number) and self._job.signal(number)
 
     def unheard(self) -> Answer | Progress | None:
         return self._talk.unheard()
