@@ -141,7 +141,7 @@ def evaluate(
     retrain_days: Annotated[int, typer.Option(min=1, max=365, help="Jobs: days between two trainings.")] = 1,
     trust: Annotated[
         float, typer.Option(min=0.0, max=1.0, help="Jobs: share of the model's correction that counts.")
-    ] = 0.5,
+    ] = 1.0,
     warm_up_days: Annotated[
         int | None,
         typer.Option(min=1, max=365, help="Rates: days before the first forecast; 6, or 1 with --history."),

@@ -228,7 +228,7 @@ class ClusterForecasts:
         given = facts.given.copy()
         given[GPUS] = log2(gpus)
         view = self.durations.history.view(replace(facts.subject, gpus=gpus), now_ms, facts.prior)
-        return feature_row(given, view, now_ms)
+        return feature_row(given, view)
 
     # Time
 

@@ -119,9 +119,10 @@ class DurationForecaster:
     def estimate(self, subject: Subject, given: Row, prior: Floats, now_ms: int, *, skipped: int = -1) -> Estimate:
         """P50 and P90 of a job that has not started (or starts now, as run `skipped`)."""
         view = self.history.view(subject, now_ms, prior, skipped=skipped)
-        row = feature_row(given, view, now_ms)
-        log_p50, log_p90 = row[GIVEN], row[GIVEN + 1]
+        row = feature_row(given, view)
+        log_p50, log_p90 = view.log_quantile(0.5), view.log_quantile(0.9)
         if self.model is not None and view.known >= 0:
+            log_p50, log_p90 = row[GIVEN], row[GIVEN + 1]
             fixes = self.model.corrections(row.reshape(1, -1))[0]
             log_p50 += self.model.trust * _bounded(fixes[0])
             log_p90 += self.model.trust * _bounded(fixes[1])

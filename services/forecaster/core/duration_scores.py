@@ -28,6 +28,7 @@ from services.forecaster.core.rolling import (
     keyed_history,
     quantile_of,
 )
+from services.forecaster.core.survival import DURATION_S_MAX
 
 LAST_RUNS = 20
 """The short memory of the rule "same key, last 20"."""
@@ -40,6 +41,8 @@ LARGE_GROUP = 1_000
 NORMAL_99 = 2.576
 SIZE_CLASSES = ((1, "1"), (4, "2–4"), (8, "5–8"), (1 << 62, "more than 8"))
 """Largest size of each class, and its name: one GPU, part of a node, a node of eight, several."""
+
+GLOBAL = "one global history"
 
 Forecasts = tuple[Array, Array]
 Chosen = NDArray[np.bool_]
@@ -64,14 +67,34 @@ class ShortJobs:
     precision: float | None
 
 
+Key = tuple[str | int | float, ...] | Subject
+
+
 def simple_rules(runs: PastRuns) -> dict[str, Forecasts]:
-    """log P50 and log P90 of the rules to beat, by name."""
+    """log P50 and log P90 of the rules to beat, by name: with the finest key, and with coarser ones where these differ."""
+    rules = _rules_of(runs, "same key", [runs.subject(row) for row in range(len(runs))])
+    if runs.what is not None:
+        who_and_size = list(zip(runs.team, runs.gpus.tolist(), strict=True))
+        coarser: list[tuple[str, list[Key]]] = [("same user and size", list(who_and_size))]
+        if runs.limit_s is not None and np.isfinite(runs.limit_s).any():
+            of_limit = list(zip(runs.team, runs.gpus.tolist(), runs.limit_s.tolist(), strict=True))
+            coarser.append(("same user, size and limit", list(of_limit)))
+            limit = np.log(np.clip(runs.limit_s, 1.0, DURATION_S_MAX))
+            rules["the user's limit"] = (limit, limit)
+        for name, keys in coarser:
+            found = _rules_of(runs, name, keys)
+            del found[GLOBAL]
+            rules |= found
+    return rules
+
+
+def _rules_of(runs: PastRuns, name: str, keys: Sequence[Key]) -> dict[str, Forecasts]:
     everything: list[float] = []
-    newest: dict[Subject, deque[float]] = {}
+    newest: dict[Key, deque[float]] = {}
     log_s = runs.log_s()
     all_runs, last_runs = np.tile(UNKNOWN_LOG_S, (len(runs), 1)), np.tile(UNKNOWN_LOG_S, (len(runs), 1))
     for _, moment, row in in_order(runs):
-        key = runs.subject(row)
+        key = keys[row]
         if moment is Moment.END and runs.ended[row]:
             insort(everything, float(log_s[row]))
             newest.setdefault(key, deque(maxlen=LAST_RUNS)).append(float(log_s[row]))
@@ -82,9 +105,9 @@ def simple_rules(runs: PastRuns) -> dict[str, Forecasts]:
         enough = len(own) >= RUNS_OF_KEY_MIN
         last_runs[row] = (quantile_of(own, 0.5), quantile_of(own, 0.9)) if enough else all_runs[row]
     return {
-        "one global history": (all_runs[:, 0], all_runs[:, 1]),
-        "same key, all history": keyed_history(runs, runs_of_key_min=RUNS_OF_KEY_MIN),
-        "same key, last 20": (last_runs[:, 0], last_runs[:, 1]),
+        GLOBAL: (all_runs[:, 0], all_runs[:, 1]),
+        f"{name}, all history": keyed_history(runs, keys, runs_of_key_min=RUNS_OF_KEY_MIN),
+        f"{name}, last 20": (last_runs[:, 0], last_runs[:, 1]),
     }
 
 

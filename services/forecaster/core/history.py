@@ -2,7 +2,7 @@
 
 Owns: the chain of keys a job belongs to, the memory for them, and the runs that go on. Refuses: any model, any clock, any
 event; see `duration.py` and `ledger.py` for these. Memory is bounded: `key_count_max` keys (the one longest unused without a
-running job makes room) at 1.2 KB each, `run_count_max` running jobs. Read next: `survival.py` for the arithmetic.
+running job makes room) at 1.5 KB each, `run_count_max` running jobs. Read next: `survival.py` for the arithmetic.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from math import exp, isfinite, log
 
 import numpy as np
 
+from services.forecaster.core.recent import RecentRuns, newest_running
 from services.forecaster.core.survival import (
     BASE_SCALE,
     BINS,
@@ -38,7 +39,11 @@ EVICTION_LOOKS_MAX = 64
 """Keys looked at for one without running jobs before a new key is refused."""
 BURST_S = 600.0
 """Memory of the start rate: sweeps come seconds apart, and look alike."""
+RUNNING_VOTES_MAX = 512
+"""Running jobs of a key that vote in their batches, newest first: bounds the time of a forecast."""
 GROWTH = 256
+UNSEEN = np.full(4, np.nan)
+"""`View.recent` of a subject that nothing is known of."""
 
 Key = tuple[str | int, ...]
 
@@ -79,6 +84,10 @@ class Seed:
     last_log_s: Floats
     last_rank: Indices
     last_start_ms: Indices
+    newest: Counts
+    newest_ended: Indices
+    batches: Counts
+    batch: Indices
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +95,8 @@ class View:
     """What the history says about one subject at one moment.
 
     `hazards`: (level, memory, bin), `weights`: ended runs behind each level, `known`: finest level with evidence or -1,
-    `last_log_s`: newest ended run of that level, `gap_s`: since its last start, `burst`: its starts in about ten minutes.
+    `last_log_s`: newest ended run of that level, `gap_s`: since its last start, `burst`: its starts in about ten minutes,
+    `recent`: middle of its last five ended runs, P90 of its last twenty, middle and P90 over its last batches.
     """
 
     hazards: Floats
@@ -95,6 +105,7 @@ class View:
     last_log_s: float
     gap_s: float
     burst: float
+    recent: Floats
 
     def log_quantile(self, share: float, *, survived_s: float = 0.0, scale: int = BASE_SCALE, level: int = -1) -> float:
         """Log seconds of total run time, given that `survived_s` are over."""
@@ -127,11 +138,13 @@ class DurationHistory:
         self._last_rank = np.zeros(0, np.int64)
         self._last_start_ms = np.zeros(0, np.int64)
         self._burst = np.zeros(0)
+        self._recent = RecentRuns()
         self._next = np.zeros((0, len(LEVELS)), np.int64)
         self._previous = np.zeros((0, len(LEVELS)), np.int64)
         self._run_start_ms = np.zeros(0, np.int64)
         self._run_rank = np.zeros((0, len(LEVELS)), np.int64)
         self._run_slots = np.zeros((0, len(LEVELS)), np.int64)
+        self._run_batch = np.zeros((0, len(LEVELS)), np.int64)
         self._free_runs: list[int] = []
         self._run_count = 0
         self.ended = 0
@@ -150,6 +163,10 @@ class DurationHistory:
             last_log_s=self._last_log_s[order],
             last_rank=self._last_rank[order],
             last_start_ms=self._last_start_ms[order],
+            newest=self._recent.newest[order],
+            newest_ended=self._recent.ended[order],
+            batches=self._recent.batches[order],
+            batch=self._recent.batch[order],
         )
 
     def _plant(self, seed: Seed) -> None:
@@ -162,6 +179,8 @@ class DurationHistory:
         self._last_log_s[:] = seed.last_log_s[:count]
         self._last_rank[:] = seed.last_rank[:count]
         self._last_start_ms[:] = seed.last_start_ms[:count]
+        self._recent.newest[:], self._recent.ended[:] = seed.newest[:count], seed.newest_ended[:count]
+        self._recent.batches[:], self._recent.batch[:] = seed.batches[:count], seed.batch[:count]
 
     @property
     def key_count(self) -> int:
@@ -185,6 +204,8 @@ class DurationHistory:
                 continue
             self._starts[slot] += 1
             self._run_rank[run, level] = self._starts[slot]
+            quiet_s = (start_ms - self._last_start_ms[slot]) / 1000.0
+            self._run_batch[run, level] = self._recent.started(slot, quiet_s)
             self._burst[slot] = 1.0 + self._burst_now(slot, start_ms)
             self._last_start_ms[slot] = max(start_ms, self._last_start_ms[slot])
             follower = self._first[slot]
@@ -204,6 +225,7 @@ class DurationHistory:
         add_run(self._ends, self._exposure, slots, since, self._rates, log_s, observed)
         if observed:
             self.ended += 1
+            self._recent.finished(slots, self._run_batch[run], log_s)
             for level, slot in enumerate(slots):
                 if slot >= 0 and self._run_rank[run, level] > self._last_rank[slot]:
                     self._last_rank[slot], self._last_log_s[slot] = self._run_rank[run, level], log_s
@@ -242,7 +264,7 @@ class DurationHistory:
         )  # fmt: skip
         known = max((level for level in range(len(LEVELS)) if weights[level] >= EVIDENCE_WEIGHT_MIN), default=-1)
         if known < 0:
-            return View(hazards, weights, -1, float("nan"), float("nan"), 0.0)
+            return View(hazards, weights, -1, float("nan"), float("nan"), 0.0, UNSEEN)
         slot = slots[known]
         return View(
             hazards,
@@ -251,7 +273,14 @@ class DurationHistory:
             float(self._last_log_s[slot]),
             max(0.0, (now_ms - self._last_start_ms[slot]) / 1000.0),
             self._burst_now(slot, now_ms),
+            self._recent_of(int(slot), known, now_ms, skipped),
         )
+
+    def _recent_of(self, slot: int, level: int, now_ms: int, skipped: int) -> Floats:
+        going = np.empty(RUNNING_VOTES_MAX, np.int64)
+        count = newest_running(self._first[slot], self._next, level, skipped, going)
+        runs = going[:count]
+        return self._recent.middle_and_high(slot, self._run_start_ms[runs], self._run_batch[runs, level], now_ms)
 
     def _burst_now(self, slot: int, now_ms: int) -> float:
         quiet_s = max(0.0, (now_ms - self._last_start_ms[slot]) / 1000.0)
@@ -284,6 +313,7 @@ class DurationHistory:
         self._exposure[slot] = 0.0
         self._starts[slot] = self._last_rank[slot] = self._last_start_ms[slot] = 0
         self._last_log_s[slot] = self._burst[slot] = 0.0
+        self._recent.clear(slot)
         self._first[slot] = -1
         return slot
 
@@ -306,6 +336,7 @@ class DurationHistory:
         self._last_rank = np.concatenate([self._last_rank, np.zeros(extra, np.int64)])
         self._last_start_ms = np.concatenate([self._last_start_ms, np.zeros(extra, np.int64)])
         self._burst = np.concatenate([self._burst, np.zeros(extra)])
+        self._recent.grow(extra)
 
     def _new_run(self) -> int:
         if self._free_runs:
@@ -320,6 +351,7 @@ class DurationHistory:
             self._previous = np.concatenate([self._previous, np.full((extra, levels), -1, np.int64)])
             self._run_rank = np.concatenate([self._run_rank, np.zeros((extra, levels), np.int64)])
             self._run_slots = np.concatenate([self._run_slots, np.full((extra, levels), -1, np.int64)])
+            self._run_batch = np.concatenate([self._run_batch, np.zeros((extra, levels), np.int64)])
             self._run_start_ms = np.concatenate([self._run_start_ms, np.zeros(extra, np.int64)])
         self._run_count += 1
         return run

@@ -7,7 +7,7 @@ Refuses: models (an argument), files. Read next: `history.py`, `features.py`; `s
 from __future__ import annotations
 
 from bisect import insort
-from collections.abc import Callable
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from math import log
@@ -15,9 +15,10 @@ from math import log
 import numpy as np
 from numpy.typing import NDArray
 
-from services.forecaster.core.features import GIVEN, NAMES, feature_row, unknown_features
+from services.forecaster.core.features import GIVEN, NAMES, batch_weights, feature_row, unknown_features
 from services.forecaster.core.history import DurationHistory, Subject
 from services.forecaster.core.prior import unknown_hazard
+from services.forecaster.core.recent import BATCH_GAP_S
 
 Array = NDArray[np.float64]
 
@@ -33,7 +34,7 @@ CENSORED_SHARES = (1 / 6, 1 / 2, 5 / 6)
 class PastRuns:
     """Runs ordered by submit. `ended` False: `duration_s` is how long it had run when the record was cut.
 
-    `wait_s`: between submit and start, and `what` was run, where the record tells; `limit_s`: the user's own, only a cap.
+    `wait_s`: between submit and start, `kind` and `what` of run, and the user's own `limit_s`, where the record tells.
     """
 
     submit_s: NDArray[np.int64]
@@ -44,6 +45,7 @@ class PastRuns:
     wait_s: Array | None = None
     what: tuple[str, ...] | None = None
     limit_s: Array | None = None
+    kind: tuple[str, ...] | None = None
 
     def __len__(self) -> int:
         return len(self.submit_s)
@@ -52,7 +54,8 @@ class PastRuns:
         team, gpus = self.team[row], int(self.gpus[row])
         if self.what is None:
             return Subject(team=team, gpus=gpus)
-        return Subject(team=team, gpus=gpus, kind="run", user=team, what=self.what[row])
+        kind = "run" if self.kind is None else self.kind[row]
+        return Subject(team=team, gpus=gpus, kind=kind, user=team, what=self.what[row])
 
     def start_s(self) -> Array:
         submit_s = self.submit_s.astype(np.float64)
@@ -64,13 +67,33 @@ class PastRuns:
     def log_s(self) -> Array:
         return np.log(np.maximum(self.duration_s, 1.0))
 
+    def limit_of(self, row: int) -> float | None:
+        """None where the record has none."""
+        if self.limit_s is None or not np.isfinite(self.limit_s[row]):
+            return None
+        return float(self.limit_s[row])
+
+    def places(self) -> Array:
+        """Per run how many of its batch (same key, submitted within ten minutes of the one before) came first."""
+        last: dict[Subject, tuple[int, int]] = {}
+        result = np.zeros(len(self))
+        for row in range(len(self)):
+            subject, submit_s = self.subject(row), int(self.submit_s[row])
+            before_s, place = last.get(subject, (submit_s, -1))
+            place = place + 1 if submit_s - before_s <= BATCH_GAP_S else 0
+            last[subject] = (submit_s, place)
+            result[row] = place
+        return result
+
 
 @dataclass(slots=True)
 class Replayed:
-    """`rows`: (runs, 22) features at submit. `running_at`: per cut (rows still running, their conditional log seconds)."""
+    """`rows`: (runs, 22) features at submit. `places`: of the runs in their batches. `running_at`: per cut (rows still running,
+    their conditional log seconds)."""
 
     rows: Array
     history: DurationHistory
+    places: Array
     running_at: dict[int, tuple[NDArray[np.int64], Array]] = field(default_factory=dict)
 
     def base(self, column: int) -> Array:
@@ -88,7 +111,7 @@ def replay(
     history = DurationHistory()
     prior = unknown_hazard()
     rows = np.full((len(runs), len(NAMES)), np.nan)
-    result = Replayed(rows, history)
+    result = Replayed(rows, history, runs.places())
     going: dict[int, int] = {}
     waiting_cuts = list(reversed(cuts_s))
     moments = in_order(runs)
@@ -102,7 +125,7 @@ def replay(
         subject = runs.subject(row)
         if moment is Moment.SUBMIT:
             view = history.view(subject, now_ms, prior)
-            rows[row] = feature_row(unknown_features(subject.gpus), view, now_ms)
+            rows[row] = feature_row(unknown_features(subject.gpus, runs.limit_of(row)), view)
         elif moment is Moment.START:
             going[row] = history.start(subject, now_ms)
         else:
@@ -120,6 +143,7 @@ def training_rows(runs: PastRuns, replayed: Replayed, cut_s: int, column: int) -
     rows = np.concatenate([done] + [running] * len(CENSORED_SHARES))
     targets = np.concatenate([runs.log_s()[done], *guesses.T])
     weights = np.concatenate([np.ones(len(done)), np.full(guesses.size, 1.0 / len(CENSORED_SHARES))])
+    weights *= batch_weights(replayed.places[rows])
     return replayed.rows[rows], targets - replayed.base(column)[rows], weights
 
 
@@ -180,14 +204,16 @@ def _pinball(share: float, miss: Array) -> float:
     return float(np.maximum(share * miss, (share - 1.0) * miss).mean())
 
 
-def keyed_history(runs: PastRuns, *, runs_of_key_min: int = 5) -> tuple[Array, Array]:
-    """The rule to beat: P50 and P90 of all ended runs of the same team and size, of all runs below `runs_of_key_min`."""
-    by_key: dict[Subject, list[float]] = {}
+def keyed_history(
+    runs: PastRuns, keys: Sequence[Hashable] | None = None, *, runs_of_key_min: int = 5
+) -> tuple[Array, Array]:
+    """The rule to beat: P50 and P90 of all ended runs of the same key (the finest one), of all runs below `runs_of_key_min`."""
+    by_key: dict[Hashable, list[float]] = {}
     everything: list[float] = []
     log_s = runs.log_s()
     p50, p90 = np.zeros(len(runs)), np.zeros(len(runs))
     for _, moment, row in in_order(runs):
-        key = runs.subject(row)
+        key = runs.subject(row) if keys is None else keys[row]
         if moment is Moment.END and runs.ended[row]:
             insort(by_key.setdefault(key, []), float(log_s[row]))
             insort(everything, float(log_s[row]))

@@ -75,12 +75,11 @@ class DemandReport:
 
 @dataclass(frozen=True, slots=True)
 class DurationChoices:
-    """`from_row`: the first row of the trace that is forecast. `trust`: how much of the model's correction counts; half of it
-    keeps P90 right in every size class, all of it has one percent less loss (measured on the Philly trace)."""
+    """`from_row`: the first row of the trace that is forecast. `trust`: how much of the model's correction counts."""
 
     from_row: int = 0
     retrain_days: int = 1
-    trust: float = 0.5
+    trust: float = 1.0
 
 
 def evaluate_durations(

@@ -20,7 +20,7 @@ from services.forecaster.core.calibration import Calibration
 from services.forecaster.core.cards import card_of
 from services.forecaster.core.duration import CORRECTION_MAX, DurationForecaster, facts_of
 from services.forecaster.core.expectations import Expectations, Opinion
-from services.forecaster.core.features import FEATURES
+from services.forecaster.core.features import FEATURES, GIVEN
 from services.forecaster.core.first_belief import FirstBelief, first_belief, with_day_one
 from services.forecaster.core.history import EVIDENCE_WEIGHT_MIN, LEVELS, DurationHistory, Seed
 from services.forecaster.core.job_memory import MIB
@@ -133,6 +133,8 @@ def explain(job: JobSubmitted, model: str = BUNDLED, *, pools: Sequence[Pool] = 
         for place, key in enumerate(facts.subject.key_per_level())
         if key is not None
     ]
+    with_model = booster is not None and view.known >= 0
+    corrected = estimate.row[GIVEN : GIVEN + 2] if with_model else (view.log_quantile(0.5), view.log_quantile(0.9))
     known = [place for place, level in enumerate(levels) if level.weight >= EVIDENCE_WEIGHT_MIN]
     usual, moved = _moved(booster if view.known >= 0 else None, estimate.row)
     return Explanation(
@@ -145,8 +147,8 @@ def explain(job: JobSubmitted, model: str = BUNDLED, *, pools: Sequence[Pool] = 
         prior=not estimate.known,
         levels=levels,
         nearest=known[-1] if known else -1,
-        history_p50_s=round(exp(view.log_quantile(0.5)), 1),
-        history_p90_s=round(exp(view.log_quantile(0.9)), 1),
+        history_p50_s=round(exp(corrected[0]), 1),
+        history_p90_s=round(exp(corrected[1]), 1),
         usual_p50_factor=usual[0],
         usual_p90_factor=usual[1],
         moved=moved,

@@ -19,7 +19,7 @@ import numpy as np
 from schemas.models import BOOSTER_CHARACTERS_MAX, ModelScore, TrainedModel
 from services.forecaster.core.drift import HISTORY, scored
 from services.forecaster.core.duration import CORRECTION_MAX
-from services.forecaster.core.features import GIVEN, NAMES
+from services.forecaster.core.features import BURST, GIVEN, NAMES, batch_weights
 from services.forecaster.core.lessons import Array, Taught
 from services.forecaster.core.retraining import Fitted, Order
 from services.forecaster.core.rolling import CENSORED_SHARES
@@ -154,7 +154,7 @@ def known_at(taught: Taught, moment_ms: int, column: int) -> tuple[Array, Array,
     weights = np.concatenate(
         [np.ones(len(done)), np.full(len(going) * len(CENSORED_SHARES), 1.0 / len(CENSORED_SHARES))]
     )
-    return rows, np.concatenate([taught.log_s[done], *guesses]) - bases, weights
+    return rows, np.concatenate([taught.log_s[done], *guesses]) - bases, weights * batch_weights(rows[:, BURST])
 
 
 def _spread(taught: Taught) -> Array:

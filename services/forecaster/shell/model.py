@@ -29,7 +29,9 @@ from services.forecaster.core.trees import Forest, ForestError, read_forest
 DATA = Path(__file__).parent.parent / "data"
 MODEL_FILE = DATA / "duration-model.json"
 FORMAT = 1
-SEED_ARRAYS = ("ends", "exposure", "starts", "last_log_s", "last_rank", "last_start_ms")
+SEED_ARRAYS = (
+    "ends", "exposure", "starts", "last_log_s", "last_rank", "last_start_ms", "newest", "newest_ended", "batches", "batch",
+)  # fmt: skip
 TEXT_BYTES_MAX = 8_000_000
 """An unpacked booster; ours have 0.1 MB. Keeps a record that unpacks without end from filling the memory."""
 

@@ -41,6 +41,7 @@ class JobsFile:
     ended: list[bool]
     gpus: list[int]
     team: list[str]
+    kind: list[str] | None
     what: list[str] | None
     limit_s: list[float]
     month: list[str]
@@ -52,8 +53,9 @@ class JobsFile:
 
 def read_jobs(path: Path, layout: str, *, attempts: bool = False, limit: int | None = None) -> JobsFile:
     """`philly`: submit_time, submit_s, num_gpus, span_s, run_s, vc. `hpc`: submit_s or start_s, run_s, procs, user and, where
-    there are, wait_s, app, req_time_s. `attempts`: forecast run_s instead of span_s where Philly has it."""
-    found = JobsFile([], [], [], [], [], [], [] if layout == HPC else None, [], [], None)
+    there are, wait_s, app, queue, req_time_s, req_mem_mib. `attempts`: forecast run_s instead of span_s where Philly has it."""
+    named = layout == HPC
+    found = JobsFile([], [], [], [], [], [], [] if named else None, [] if named else None, [], [], None)
     epoch_s = None
     for line, row in _rows(path):
         if limit is not None and len(found) >= limit:
@@ -157,6 +159,7 @@ def _add_philly(found: JobsFile, path: Path, line: int, row: dict[str, str], att
 
 
 def _add_hpc(found: JobsFile, path: Path, line: int, row: dict[str, str]) -> None:
+    assert found.kind is not None, "an HPC log has something that was run"
     assert found.what is not None, "an HPC log has something that was run"
     begin = "submit_s" if "submit_s" in row else "start_s"
     found.submit_s.append(int(_number(path, line, row, begin)))
@@ -166,7 +169,9 @@ def _add_hpc(found: JobsFile, path: Path, line: int, row: dict[str, str]) -> Non
     found.gpus.append(_size(path, line, row, "procs"))
     found.team.append(row.get("user") or "unknown")
     limit_s = _number(path, line, row, "req_time_s") if row.get("req_time_s") else 0.0
-    found.what.append(row.get("app", f"limit {limit_s:g}"))
+    # Without a program's name, what was asked for tells one thing from another: limit, memory, and the exact size.
+    found.kind.append(row.get("queue") or row.get("app") or "run")
+    found.what.append(row.get("app") or f"limit {limit_s:g} memory {row.get('req_mem_mib', '')} of {row.get('procs')}")
     found.limit_s.append(limit_s if limit_s > 0 else np.inf)
     found.month.append(_period(found.submit_s[-1]))
 
@@ -241,5 +246,6 @@ def _runs(files: list[JobsFile], shifts_s: list[int]) -> PastRuns:
         team=words("team"),
         wait_s=np.array(column("wait_s"))[order],
         what=None if files[0].what is None else words("what"),
+        kind=None if files[0].kind is None else words("kind"),
         limit_s=np.array(column("limit_s"))[order],
     )

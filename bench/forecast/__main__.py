@@ -1,0 +1,150 @@
+"""`python -m bench.forecast --traces DIR`: forecast recorded traces, score them beside every rule, write bench/results/forecast.json.
+
+`DIR` holds the traces under the names in `DURATIONS` and `DEMAND`; they are not part of the project. `--only NAME …` runs a part
+and keeps the results of the others. Owns the protocol (which rows are scored, how often the model is trained, which clients are
+large); the arithmetic is the forecaster's own. Read next: `goals.py`, `peers.py`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import gzip
+import sys
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+from msgspec import Struct
+
+from bench.forecast.goals import Goal, demand_goals, duration_goals, hindsight
+from bench.forecast.peers import PEERS, peer_days
+from bench.pipeline.facts import Facts, facts
+from services.forecaster.core.demand_scores import Rates, score_days
+from services.forecaster.shell.evaluation import DurationChoices, evaluate_demand, evaluate_durations
+from services.forecaster.shell.trace_files import joined, read_jobs, read_rates
+
+RESULT = Path(__file__).resolve().parents[1] / "results" / "forecast.json"
+DURATIONS = {
+    "philly": ("philly/philly_jobs.csv.gz", "philly", 18_324, 60_324),
+    "nasa": ("hpc_user_logs/nasa_ipsc_1993.csv.gz", "hpc", 5_471, None),
+    "metacentrum": ("hpc_user_logs/metacentrum_wagap_2013.csv.gz", "hpc", 5_369, None),
+}
+"""File, layout, first scored row (the last 70 %), rows read."""
+DEMAND = {
+    "m-small": ("servegen2025/rate_by_client_m-small.csv.gz", 6),
+    "m-mid": ("servegen2025/rate_by_client_m-mid.csv.gz", 6),
+    "m-large": ("servegen2025/rate_by_client_m-large.csv.gz", 6),
+    "spot": ("spot2026/hourly_demand.csv.gz", 14),
+}
+"""File, days before the first forecast."""
+ORACLE_DAYS = 7
+
+
+class Part(Struct, frozen=True, kw_only=True):
+    """One trace. `bounds`: hindsight per key, and per key and week; `peers`: of the largest clients."""
+
+    goals: list[Goal]
+    scores: dict[str, Any]
+    groups: dict[str, Any]
+    bounds: dict[str, Any] = {}
+    largest: dict[str, Any] = {}
+
+
+class Report(Struct, frozen=True, kw_only=True):
+    """What is written. `facts`: of the machine of the newest part."""
+
+    benchmark: str
+    facts: Facts
+    parts: dict[str, Part]
+
+
+def main(arguments: list[str]) -> int:
+    """Measure, print, write."""
+    options = _parser().parse_args(arguments)
+
+    def tell(sentence: str) -> None:
+        print(sentence, file=sys.stderr, flush=True)
+
+    parts = {} if not RESULT.exists() else dict(msgspec.json.decode(RESULT.read_bytes(), type=Report).parts)
+    for name in options.only or [*DURATIONS, *DEMAND]:
+        file = options.traces / (DURATIONS[name][0] if name in DURATIONS else DEMAND[name][0])
+        if not file.exists():
+            print(f"bench.forecast: {file} is missing; name the folder of the traces with --traces.", file=sys.stderr)
+            return 2
+        tell(f"{name} …")
+        parts[name] = (
+            _durations(name, file, options.retrain_days)
+            if name in DURATIONS
+            else _demand(name, file, options.peers, options.largest, tell)
+        )
+        for goal in parts[name].goals:
+            print(f"{'met ' if goal.met else 'MISS'} {goal.measure}: {goal.figure} (goal {goal.goal})", flush=True)
+        report = Report(benchmark="forecast.v1", facts=facts(), parts=parts)
+        RESULT.write_bytes(msgspec.json.format(msgspec.json.encode(report), indent=1) + b"\n")
+    return 0
+
+
+def _durations(name: str, file: Path, retrain_days: int) -> Part:
+    _, layout, from_row, limit = DURATIONS[name]
+    trace = read_jobs(file, layout, limit=limit)
+    choices = DurationChoices(from_row=from_row, retrain_days=retrain_days)
+    report = evaluate_durations(trace, None, choices, lambda what, share: None)
+    runs, row_of = joined(None, trace)
+    chosen = (row_of >= from_row) & runs.ended
+    return Part(
+        goals=duration_goals(name, report),
+        scores={rule: asdict(one) | {"short": asdict(report.short[rule])} for rule, one in report.methods.items()},
+        groups={
+            "months": [asdict(one) for one in report.by_month],
+            "sizes": [asdict(one) for one in report.by_size],
+            "pinball_by_month": report.pinball_by_month,
+        },
+        bounds={
+            "best constant per key, in hindsight": hindsight(runs, chosen, None),
+            "best constant per key and week, in hindsight": hindsight(runs, chosen, ORACLE_DAYS),
+        },
+    )
+
+
+def _demand(name: str, file: Path, peers: list[str], largest: int, tell: Callable[[str], None]) -> Part:
+    warm_up_days = DEMAND[name][1]
+    rates = _spot(file) if name == "spot" else read_rates(file, None)
+    report = evaluate_demand(rates, warm_up_days, lambda what, share: None)
+    origins = rates.origins(warm_up_days)
+    clients = {client: dict(scores) for client, scores in list(report.clients.items())[:largest]}
+    for peer in peers:
+        for client, scores in clients.items():
+            scores[peer] = score_days(rates, peer_days(rates, [rates.clients.index(client)], origins, peer, tell))
+    return Part(
+        goals=demand_goals(name, report.total, clients, peers),
+        scores={rule: asdict(one) for rule, one in report.total.items()},
+        groups={},
+        largest={client: {rule: asdict(one) for rule, one in scores.items()} for client, scores in clients.items()},
+    )
+
+
+def _spot(file: Path) -> Rates:
+    """GPUs in use per hour: of the whole cluster and of each model, as clients."""
+    with gzip.open(file, "rt", encoding="utf-8", newline="") as lines:
+        rows = list(csv.DictReader(lines))
+    clients = [name for name in rows[0] if name.startswith("gpus_active")]
+    load = np.array([[float(row[client]) for row in rows] for client in clients])
+    return Rates(3_600, 0, tuple(clients), load, 0)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m bench.forecast", description=__doc__)
+    parser.add_argument("--traces", type=Path, default=Path("traces"), help="folder of the traces")
+    parser.add_argument("--only", nargs="*", choices=[*DURATIONS, *DEMAND], help="parts to run; the others are kept")
+    parser.add_argument("--retrain-days", type=int, default=4, help="days between two trainings of the duration model")
+    parser.add_argument("--peers", nargs="*", default=list(PEERS), choices=PEERS, help="methods of statsforecast")
+    parser.add_argument("--largest", type=int, default=12, help="clients looked at one by one, and with statsforecast")
+    return parser
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1:]))
