@@ -20,6 +20,7 @@ from services.allocator.core.pose import Posed, pose
 from services.allocator.core.precedence import expected_s
 from services.allocator.core.preempt import preemptions
 from services.allocator.core.reasons import Reason
+from services.allocator.core.spare import idle_gpus, with_spare
 from services.allocator.core.state import Changes, Job, State
 
 HOLDERS_JOBS_MAX = 256
@@ -93,7 +94,7 @@ def plan_effects(
         budget = decision_iterations(posed.problem, policy.iterations)
         plan = plan_fast(posed.problem, budget, policy.seed)
         plan = better_plan(posed, state.advice.get(pool), plan, policy, now, budget // FOLLOWED_PART)
-        effects.extend(_scalings(posed, plan))
+        effects.extend(_scalings(posed, plan, policy, now))
         for effect in _starts(posed, plan, policy):
             placed.add(effect.job_id)
             effects.append(effect)
@@ -128,20 +129,22 @@ def _starts(posed: Posed, plan: Plan, policy: Policy) -> list[Placed]:
     return effects
 
 
-def _scalings(posed: Posed, plan: Plan) -> list[Scaled]:
+def _scalings(posed: Posed, plan: Plan, policy: Policy, now: Now) -> list[Scaled]:
     """Applications whose GPUs change now. Losses come before gains, so that a GPU handed over is never held twice."""
     changed: list[tuple[int, Scaled]] = []
-    for row, app in enumerate(posed.apps):
-        wanted = plan.app_gpus(row, 0)
+    idle = idle_gpus(posed.problem, plan)
+    taken = reserved_now(posed)  # a reservation takes what it takes: no choice, so no switch
+    for row, app in sorted(enumerate(posed.apps), key=lambda item: (-item[1].spec.priority, item[1].app_id)):
         held = sorted(
             number
             for part in app.parts
             if part.node in posed.layout.first
             for number in posed.layout.numbers(part.node, part.gpus)
         )
+        used = app.switched if app.bucket == now.domain_ms // policy.step_ms else 0
+        wanted = with_spare(posed, row, plan.app_gpus(row, 0), held, idle, policy, used)
         if wanted == held:
             continue
-        taken = reserved_now(posed)  # a reservation takes what it takes: no choice, so no switch
         switched = len((set(wanted) ^ set(held)) - (taken - set(wanted))) if held else 0
         effect = Scaled(app_id=app.app_id, pool=posed.pool, placed=posed.layout.local(wanted), switched=switched)
         changed.append((len(wanted) - len(held), effect))

@@ -11,6 +11,8 @@ class Policy(Struct, frozen=True, kw_only=True):
 
     `forecast_wait_ms` (wall): how long a new job waits for its forecast before it goes on with the prior.
     `replan_s` (domain): the grid is planned again at least that often, since demand moves without events.
+    `spare_share`: idle GPUs lent to an application on top of what it asks for, as a share of that (`spare.py`).
+    `hold_quantile`: of a queued job's duration; so long it counts as holding GPUs that are promised to somebody else.
     """
 
     step_s: int = 900
@@ -21,6 +23,8 @@ class Policy(Struct, frozen=True, kw_only=True):
     decay_end: float = 0.5
     forecast_wait_ms: int = 20
     replan_s: int = 300
+    spare_share: float = 0.5
+    hold_quantile: float = 0.9
     prior_p50_s: float = 3600.0
     prior_p90_s: float = 6 * 3600.0
     waits_max: int = 2000

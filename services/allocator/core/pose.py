@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import ceil
+from statistics import NormalDist
 
 from schemas.forecasts import DemandForecast
 from schemas.nodes import Health
@@ -87,6 +88,14 @@ def remaining_s(job: Job, now_ms: int) -> tuple[float, float]:
     return p50, max(p50, min(p90, left_of_limit_s))
 
 
+def quantile_s(p50_s: float, p90_s: float, quantile: float) -> float:
+    """Between P50 and P90 (and a little beyond), as if the logarithm were normal."""
+    if p50_s <= 0 or quantile == 0.9:
+        return p90_s
+    share = NormalDist().inv_cdf(quantile) / NormalDist().inv_cdf(0.9)
+    return p50_s * (p90_s / p50_s) ** share
+
+
 def _steps_of(duration_s: float, policy: Policy) -> int:
     return max(1, min(ceil(duration_s / policy.step_s), 2 * policy.steps))
 
@@ -114,7 +123,8 @@ def _offers(job: Job, policy: Policy, index: Index) -> tuple[Option, ...]:
             continue
         p50, p90 = expected_s(job, gpus, policy)
         left = 1.0 - job.fraction
-        offers.append(Option(gpus, _steps_of(p50 * left, policy), _steps_of(p90 * left, policy)))
+        hold_s = quantile_s(p50, p90, policy.hold_quantile)
+        offers.append(Option(gpus, _steps_of(p50 * left, policy), _steps_of(hold_s * left, policy)))
     index.posed[job.job_id] = (job.spec, job.forecast, job.fraction, policy, tuple(offers))
     return tuple(offers)
 

@@ -41,7 +41,7 @@ def test_a_reservation_takes_more_cards_than_the_cap_lets_an_application_switch(
 
 
 def test_a_lowered_peak_is_reached_within_the_cap():
-    driver = serving(floor=4, peak=6, switch_max=1)
+    driver = serving(floor=4, peak=4, switch_max=1)
     smaller = build.application("app", floor=1, peak=1, switch_max=1)
     held = []
     for _ in range(5):
