@@ -18,7 +18,7 @@ from services.forecaster.core.survival import Counts, Floats, Indices
 NEWEST = 20
 """Ended runs kept per key: what the simple rule "last 20" looks at."""
 FEW = 5
-"""Of these, the middle is of the last five: measured better than of the last three, ten or twenty."""
+"""Of these, the middle is of the last five: alone, on NASA, 1 % less loss than of all twenty."""
 BATCHES = 12
 BATCH_GAP_S = 600.0
 """A start within ten minutes of the last one of its key belongs to the same batch."""
