@@ -24,7 +24,7 @@ class Policy(Struct, frozen=True, kw_only=True):
     forecast_wait_ms: int = 20
     replan_s: int = 300
     spare_share: float = 0.5
-    hold_quantile: float = 0.9
+    hold_quantile: float = 0.7
     prior_p50_s: float = 3600.0
     prior_p90_s: float = 6 * 3600.0
     waits_max: int = 2000

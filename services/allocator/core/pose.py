@@ -1,7 +1,8 @@
 """Pose the planning problem of one pool: from the cluster's state, at one moment, to the arrays the heuristic sees.
 
 Steps are relative to now, so a job whose cells are free starts now and not at a boundary. P50 decides what batch work
-takes from each other, P90 what it may take from applications and reservations.
+takes from each other, a higher quantile what it may take from applications and reservations: `Policy.hold_quantile`
+while a job is queued, P90 once it runs.
 """
 
 from __future__ import annotations
