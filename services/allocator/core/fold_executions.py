@@ -91,8 +91,8 @@ def _completed(state: State, event: executions.JobCompleted, traceparent: str, n
     job = state.jobs.get(event.job_id)
     if job is None:
         return
-    if event.attempt == job.late_attempt:
-        late_completion(state, job, event.node, min(event.time_ms, now.domain_ms), changes)
+    if event.attempt in job.earlier:
+        late_completion(state, job, event.attempt, event.node, min(event.time_ms, now.domain_ms), changes)
 
 
 def _failed(state: State, event: executions.JobFailed, traceparent: str, now: Now, changes: Changes) -> None:

@@ -11,6 +11,7 @@ from schemas.status import JobState
 from services.allocator.core.phases import PUBLIC, Happening, following
 from services.allocator.core.quotas import charge
 from services.allocator.core.state import (
+    EARLIER_ATTEMPTS_MAX,
     PART_COMPLETED,
     PART_FAILED,
     PART_LOST,
@@ -61,7 +62,9 @@ def requeue(job: Job, now_ms: int, not_before_ms: int, changes: Changes) -> None
     """Back into the queue with the work that is left; the ended attempt is remembered, since its end may still be reported."""
     changes.job(job)
     move(job, Happening.LOSE if any(part.status == PART_LOST for part in job.parts) else Happening.REQUEUE)
-    job.late_parts, job.late_attempt = job.parts, job.attempt
+    job.earlier[job.attempt] = job.parts
+    while len(job.earlier) > EARLIER_ATTEMPTS_MAX:
+        del job.earlier[next(iter(job.earlier))]
     job.parts, job.pool, job.gpus = [], "", 0
     job.stop_cause, job.started_ms, job.overtime = "", None, False
     job.queued_ms, job.not_before_ms = now_ms, not_before_ms
@@ -82,12 +85,13 @@ def part_ended(state: State, job: Job, node: str, status: str, time_ms: int, cau
     _resolve_attempt(state, job, time_ms, changes)
 
 
-def late_completion(state: State, job: Job, node: str, time_ms: int, changes: Changes) -> None:
-    """A part of the previous attempt turns out to have completed: if all its parts did, that end wins over the relaunch."""
-    for part in job.late_parts:
+def late_completion(state: State, job: Job, attempt: int, node: str, time_ms: int, changes: Changes) -> None:
+    """A part of an earlier attempt turns out to have completed: if all its parts did, that end wins over the relaunch."""
+    parts = job.earlier[attempt]
+    for part in parts:
         if part.node == node:
             part.status = PART_COMPLETED
-    if not job.late_parts or any(part.status != PART_COMPLETED for part in job.late_parts):
+    if any(part.status != PART_COMPLETED for part in parts):
         return
     if job.holds_gpus:
         job.outcome = JobState.COMPLETED.value

@@ -43,7 +43,7 @@ class Part(Struct):
 
 
 class Job(Struct):
-    """A batch-like job. `parts` belong to the newest attempt, `late_parts` to the one before (a late end still counts).
+    """A batch-like job. `parts` belong to the newest attempt, `earlier` to those before, by number (a late end still counts).
 
     `phase` moves by the table of `phases.py` only, and `state` is what the public calls it.
     """
@@ -66,8 +66,7 @@ class Job(Struct):
     pool: str = ""
     gpus: int = 0
     parts: list[Part] = field(default_factory=list)
-    late_parts: list[Part] = field(default_factory=list)
-    late_attempt: int = 0
+    earlier: dict[int, list[Part]] = field(default_factory=dict)
     placed_ms: int = 0
     placed_sequence: int = 0
     placed_p50_s: float = 0.0
@@ -156,6 +155,8 @@ class Preemption(Struct):
     until_ms: int
 
 
+EARLIER_ATTEMPTS_MAX = 16
+"""Attempts of one job whose late end would still count: a node away for so many of them has been given up by people, too."""
 CLOSED_APPS_MAX = 10_000
 OBEYED_MAX = 10_000
 """Revoked applications and ids of commands that are remembered, so that a late repetition neither revives nor repeats anything."""

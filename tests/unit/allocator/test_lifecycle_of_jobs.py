@@ -95,7 +95,7 @@ def test_a_lost_node_requeues_with_the_saved_work_and_is_no_failure() -> None:
     assert job.failures == 0
     assert job.attempt == 2
     assert job.parts[0].node != node
-    assert job.late_parts[0].status == PART_LOST
+    assert job.earlier[1][0].status == PART_LOST
 
 
 def test_a_suspect_node_keeps_its_job_and_takes_nothing_new() -> None:

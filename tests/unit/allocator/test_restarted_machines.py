@@ -45,3 +45,14 @@ def test_an_end_from_before_the_restart_wins_over_the_next_attempt():
     driver.give(reported(driver, "two/1", "j")).give(build.completed("j", "n00", driver.now_ms))
     driver.give(build.stopped("j", "n00", driver.now_ms, StopCause.FENCED, attempt=2))
     assert driver.state.finished["j"].state is JobState.COMPLETED
+
+
+def test_the_end_of_any_earlier_attempt_wins_not_only_of_the_last_one():
+    driver = running()
+    for boot in ("two/1", "three/1", "four/1"):
+        driver.give(reported(driver, boot))
+        driver.give(build.started("j", "n00", driver.now_ms, driver.job("j").attempt))
+    driver.give(build.completed("j", "n00", driver.now_ms, attempt=1))
+    assert driver.job("j").stop_cause == StopCause.FENCED.value
+    driver.give(build.stopped("j", "n00", driver.now_ms, StopCause.FENCED, attempt=4))
+    assert driver.state.finished["j"].state is JobState.COMPLETED
