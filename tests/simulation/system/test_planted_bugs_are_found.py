@@ -7,6 +7,7 @@ import pytest
 from tests.simulation.system.planted import PLANTED
 from tests.simulation.system.run import Ran, run_seed
 from tests.simulation.system.story import story
+from tests.simulation.system.test_no_seed_breaks_a_promise import SEEDS
 
 SEEDS_MAX = 60
 FIRST = {"late_end_ignored": 16, "offset_ahead_of_outputs": 10}
@@ -31,4 +32,4 @@ def test_a_planted_bug_is_found(name: str):
     assert told, "a failure comes with the story of what it names"
     whole = story(ran.evidence, ran.violations, whole=True)
     assert set(told) <= set(whole)
-    assert run_seed(ran.seed).violations == [], "without the bug the same seed is fine"
+    assert ran.seed < SEEDS, "without the bug the same seed is fine: the three hundred say so"
