@@ -64,8 +64,6 @@ class Work(NamedTuple):
     shape: Ints
     finish_bonus: np.int64
     job_caps: Ints
-    cap_gpus: Ints
-    cap_used: Ints
 
 
 class Grid(NamedTuple):
@@ -77,7 +75,7 @@ class Grid(NamedTuple):
     - from `block_lo`/`block_hi` one row per class: busy words of the block from GPU g on, all ones where none exists;
     - from `guard_lo`/`guard_hi` the same for guard words, present only if some hold is longer than its duration;
     - from `node_lo`/`node_hi` one row per class: steps in which node n has no free block; only in large pools;
-    - from `usage` GPUs in use per cap and step, one after the other (`caps.py`); only where there are caps;
+    - from `room` GPUs left per cap and step, one after the other (`caps.py`); only where there are caps;
     - two rows of `scratch`.
     The hi rows exist only for windows of more than 64 steps.
     """
@@ -94,5 +92,5 @@ class Grid(NamedTuple):
     guard_hi: int
     node_lo: int
     node_hi: int
-    usage: int
+    room: int
     scratch: int

@@ -1,6 +1,6 @@
 """Caps: how many GPUs a group of jobs (a team, a user, the organisation) may use at once, in every step.
 
-Usage per group and step lies in the grid's bits, in rows of their own, so that copies of the grid carry it. A cap only
+What is left of each cap in each step lies in the grid's bits, in rows of its own, so that copies of the grid carry it. A cap only
 takes starts away: `allowed` is a set of steps, and the scans look for blocks at those steps alone.
 """
 
@@ -13,13 +13,14 @@ from services.allocator.core.kernels.bits import ONE, WORD, ZERO, blocked_starts
 
 
 @njit(cache=True)
-def fill_usage(w, g):
-    """What running jobs use, before anything is planned."""
+def fill_room(f, g, running):
+    """What running jobs (if they count) leave of each cap, before anything is planned; nothing where they are above it."""
     gpus = g.bits.shape[1]
-    for group in range(len(w.cap_gpus) if gpus > 0 else 0):
+    for group in range(len(f.cap_gpus) if gpus > 0 else 0):
         for step in range(g.steps):
             at = group * g.steps + step
-            g.bits[g.usage + at // gpus, at % gpus] = np.uint64(w.cap_used[group, step])
+            used = f.cap_used[group, step] if running else 0
+            g.bits[g.room + at // gpus, at % gpus] = np.uint64(max(0, f.cap_gpus[group] - used))
 
 
 @njit(cache=True)
@@ -30,11 +31,10 @@ def allowed(w, g, j, size, steps, lo, hi):
         group = w.job_caps[j, c]
         if group < 0:
             continue
-        room = w.cap_gpus[group] - size
         full_lo, full_hi = ZERO, ZERO
         for step in range(g.steps):
             at = group * g.steps + step
-            if np.int64(g.bits[g.usage + at // gpus, at % gpus]) > room:
+            if np.int64(g.bits[g.room + at // gpus, at % gpus]) < size:
                 if step < WORD:
                     full_lo |= ONE << np.uint64(step)
                 else:
@@ -48,7 +48,7 @@ def allowed(w, g, j, size, steps, lo, hi):
 
 @njit(cache=True)
 def charge(w, g, j, size, start, end):
-    """Count job j's GPUs in steps start..end-1."""
+    """Take job j's GPUs from its caps in steps start..end-1."""
     gpus = g.bits.shape[1]
     for c in range(w.job_caps.shape[1]):
         group = w.job_caps[j, c]
@@ -56,4 +56,4 @@ def charge(w, g, j, size, start, end):
             continue
         for step in range(start, end):
             at = group * g.steps + step
-            g.bits[g.usage + at // gpus, at % gpus] += np.uint64(size)
+            g.bits[g.room + at // gpus, at % gpus] -= np.uint64(size)

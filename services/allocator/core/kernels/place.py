@@ -32,7 +32,7 @@ def find(w, g, j, o, earliest, tight):
     """Earliest (start, first GPU) for job j at option row `o`, or NO_START."""
     k, steps, hold = w.options[o, CLASS], w.options[o, STEPS], w.options[o, HOLD]
     lo, hi = span(earliest, g.steps, g.two)
-    if len(w.cap_gpus) > 0:
+    if w.job_caps.shape[1] > 0:
         lo, hi = allowed(w, g, j, w.options[o, GPUS], steps, lo, hi)
         if lo == ZERO and hi == ZERO:
             return NO_START, -1
@@ -54,7 +54,7 @@ def put(w, g, j):
     size = w.options[o, GPUS]
     end = min(start + w.options[o, STEPS], g.steps)
     occupy(g, first, size, start, end)
-    if len(w.cap_gpus) > 0:
+    if w.job_caps.shape[1] > 0:
         charge(w, g, j, size, start, end)
     if not g.flat:
         fill_nodes(w, g, node_of(w.shape, first), node_of(w.shape, first + size - 1) + 1)

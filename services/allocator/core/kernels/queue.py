@@ -18,6 +18,7 @@ from services.allocator.core.kernels.board import (
     REFUSAL,
     START,
 )
+from services.allocator.core.kernels.caps import fill_room
 from services.allocator.core.kernels.layout import blocked_words
 from services.allocator.core.kernels.place import find, put
 from services.allocator.core.kernels.search import close_grid, empty_grid, work_of
@@ -42,6 +43,7 @@ def queue_in_order(f, reserved, order, options, in_turn):
         for half in (BUSY_LO, BUSY_HI):
             free.bits[half, i] = ALL if shut else ZERO
     fill_grid(w, free)
+    fill_room(f, free, False)
     close_grid(f, w, g)
     turn = 0
     for j in order:

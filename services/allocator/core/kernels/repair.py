@@ -96,7 +96,7 @@ def _keep_job(f, w, g, j):
         if (g.bits[GUARD_LO, i] & hold_lo) != ZERO or (g.bits[GUARD_HI, i] & hold_hi) != ZERO:
             return False
     end = min(start + f.options[o, STEPS], f.steps)
-    if len(w.cap_gpus) > 0:
+    if w.job_caps.shape[1] > 0:
         at_lo, at_hi = allowed(w, g, j, f.options[o, GPUS], f.options[o, STEPS], *span(start, start + 1, f.two))
         if at_lo == ZERO and at_hi == ZERO:
             return False

@@ -31,7 +31,7 @@ from services.allocator.core.kernels.board import (
     Grid,
     Work,
 )
-from services.allocator.core.kernels.caps import fill_usage
+from services.allocator.core.kernels.caps import fill_room
 from services.allocator.core.kernels.layout import LAYOUTS, lay_out, running_words
 from services.allocator.core.kernels.place import place_job, put
 
@@ -257,8 +257,8 @@ def empty_grid(f):
     block = 4
     guard = block + halves * classes
     node = guard + (halves * classes if holds else 0)
-    usage = node + (0 if flat else halves * classes)
-    scratch = usage + (len(f.cap_gpus) * f.steps + gpus - 1) // max(1, gpus)
+    room = node + (0 if flat else halves * classes)
+    scratch = room + (len(f.cap_gpus) * f.steps + gpus - 1) // max(1, gpus)
     return Grid(
         np.zeros((scratch + 2, gpus), np.uint64),
         np.full((jobs, PLACE_COLUMNS), -1, np.int64),
@@ -272,7 +272,7 @@ def empty_grid(f):
         guard + classes if holds else -1,
         node,
         node + classes,
-        usage,
+        room,
         scratch,
     )
 
@@ -284,7 +284,7 @@ def close_grid(f, w, g):
     g.bits[BUSY_HI] = g.bits[GUARD_HI]
     running_words(f, g.bits[BUSY_LO], g.bits[BUSY_HI], False)
     fill_grid(w, g)
-    fill_usage(w, g)
+    fill_room(f, g, True)
 
 
 @njit(cache=True)
@@ -295,7 +295,7 @@ def work_of(f, finish_share):
     for o in range(f.options.shape[0]):
         density += f.options[o, DENSITY] // max(1, f.options.shape[0])
     bonus = density * (f.weight_sum[f.steps] // f.steps) // 100 * finish_share
-    return Work(f.options, f.option_ptr, f.weight_sum, f.shape, bonus, f.job_caps, f.cap_gpus, f.cap_used)
+    return Work(f.options, f.option_ptr, f.weight_sum, f.shape, bonus, f.job_caps)
 
 
 @njit(cache=True)
