@@ -8,8 +8,14 @@ import sys
 from pathlib import Path
 
 from deploy.backends.jaeger_build import VERSION, JaegerBuildError, build_jaeger, jaeger_path
-from deploy.backends.prometheus_install import PrometheusInstallError, install_prometheus, prometheus_path
 from deploy.backends.running import scrape_targets
+from deploy.backends.system_packages import (
+    PackageInstallError,
+    chromium_path,
+    install_chromium,
+    install_prometheus,
+    prometheus_path,
+)
 from deploy.local.cache import CacheUnusableError
 
 
@@ -31,18 +37,19 @@ def main() -> int:
     if asked.action == "install":
         return _install(jaeger=asked.jaeger)
     print(f"prometheus: {prometheus_path() or 'missing'}")
+    print(f"chromium: {chromium_path() or 'missing'}")
     print(f"jaeger {VERSION}: {jaeger_path() or 'missing'}")
     return 0
 
 
 def _install(*, jaeger: bool) -> int:
     code = 0
-    for wanted, get in ((True, install_prometheus), (jaeger, build_jaeger)):
+    for wanted, get in ((True, install_prometheus), (True, install_chromium), (jaeger, build_jaeger)):
         if not wanted:
             continue
         try:
             print(get(lambda text: print(text, flush=True)))
-        except (PrometheusInstallError, JaegerBuildError, CacheUnusableError) as error:
+        except (PackageInstallError, JaegerBuildError, CacheUnusableError) as error:
             print(f"SKIPPED: {error}", file=sys.stderr)
             code = 1
     return code

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from deploy.backends.jaeger_build import jaeger_path
-from deploy.backends.prometheus_install import prometheus_path
+from deploy.backends.system_packages import prometheus_path
 from deploy.local.guarded import GuardedProcess
 from deploy.local.ports import free_port
 

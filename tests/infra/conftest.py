@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from deploy.backends.jaeger_build import jaeger_path
-from deploy.backends.prometheus_install import prometheus_path
 from deploy.backends.running import TraceStore, collector, trace_store
+from deploy.backends.system_packages import prometheus_path
 from tests.infra.observed_stack import ObservedStack, observed_stack
 
 MUST = "GPUGRID_INFRA_REQUIRED"

@@ -12,8 +12,8 @@ import yaml
 from prometheus_client import CollectorRegistry
 from typer.main import get_command
 
-from deploy.backends.prometheus_install import promtool_path
 from deploy.backends.running import scrape_targets
+from deploy.backends.system_packages import promtool_path
 from deploy.grafana.__main__ import FOLDER
 from deploy.grafana.dashboards import DASHBOARDS
 from deploy.grafana.grafana_json import grafana_json
