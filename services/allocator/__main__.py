@@ -18,6 +18,7 @@ from services.allocator.shell.loop import Allocator  # noqa: E402
 from services.allocator.shell.observe import DecisionObserver  # noqa: E402
 from services.allocator.shell.settings import AllocatorConfig, settings_of  # noqa: E402
 from services.runtime.config import ConfigError, load  # noqa: E402
+from services.runtime.lag import lag_measured  # noqa: E402
 from services.runtime.process import EXIT_CONFIGURATION, run_service, settle_memory  # noqa: E402
 from services.runtime.surroundings import surrounded  # noqa: E402
 
@@ -54,9 +55,10 @@ def main() -> int:
             )
             settle_memory()
             running = asyncio.create_task(allocator.run(stop))
-            while not running.done():
-                around.not_ready = None if allocator.joined else "joining its group"
-                await asyncio.wait([running], timeout=READY_POLL_S)
+            async with lag_measured(around.metrics, around.clock, allocator.lag):
+                while not running.done():
+                    around.not_ready = None if allocator.joined else "joining its group"
+                    await asyncio.wait([running], timeout=READY_POLL_S)
             await running
 
     return run_service(SERVICE, run, instance_id=config.instance_id, log_level=config.log_level)

@@ -12,6 +12,7 @@ from services.executor.shell.config import ExecutorConfig, driver_of, memory_of,
 from services.executor.shell.journal_store import FileJournal, JournalError
 from services.executor.shell.loop import Executor
 from services.runtime.config import ConfigError, load
+from services.runtime.lag import lag_measured
 from services.runtime.metrics import Metrics
 from services.runtime.process import EXIT_CONFIGURATION, run_service, settle_memory
 from services.runtime.surroundings import surrounded
@@ -47,7 +48,8 @@ def main() -> int:
             await asyncio.wait((running, ready), return_when=asyncio.FIRST_COMPLETED)
             around.not_ready = None
             try:
-                await running
+                async with lag_measured(around.metrics, around.clock, executor.lag):
+                    await running
             except JournalError as error:
                 raise ConfigError(str(error)) from None
             finally:

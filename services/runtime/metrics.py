@@ -60,6 +60,7 @@ class Metrics:
         self.consumer_lag = Gauge(
             "gpugrid_consumer_lag_records", "Records not yet read.", ["topic", "partition"], registry=registry
         )
+        self._lagging: dict[TopicPartition, None] = {}
         self.events = Counter("gpugrid_events", "Records handled.", ["topic"], registry=registry)
         self.rejected = Counter(
             "gpugrid_events_rejected", "Events refused, by reason code.", ["topic", "reason"], registry=registry
@@ -118,6 +119,11 @@ class Metrics:
             self.hop_latency_s.labels(record.topic).observe(max(0, now.wall_ms - record.timestamp_ms) / 1000)
 
     def set_lag(self, lag: Mapping[TopicPartition, int]) -> None:
+        """Of all partitions this process reads; those it has given away since are no longer told."""
+        for topic, partition in self._lagging:
+            if (topic, partition) not in lag:
+                self.consumer_lag.remove(topic, str(partition))
+        self._lagging = dict.fromkeys(lag)
         for (topic, partition), records in lag.items():
             self.consumer_lag.labels(topic, str(partition)).set(records)
 

@@ -69,6 +69,10 @@ class Inbox:
         self._taken.set()
         return records
 
+    def waiting(self, partition: TopicPartition) -> int:
+        """Records of a partition that are read and in line."""
+        return sum((record.topic, record.partition) == partition for record in self._records)
+
     def purge(self, partition: TopicPartition) -> None:
         """Forget what is in line of a partition that is about to be sought."""
         self._records = [record for record in self._records if (record.topic, record.partition) != partition]

@@ -27,6 +27,7 @@ from services.allocator.shell.owner import ClusterOwner, LostOwnershipError
 from services.allocator.shell.projections import SEND_BACKOFF_S
 from services.runtime.bus.port import Bus, BusError, Producer, TopicPartition
 from services.runtime.clock import Clock
+from services.runtime.lag import lag_of
 
 GROUP = "gpugrid-allocator"
 Observer = Callable[[ClusterOwner, Decided, Batch, float], None]
@@ -77,6 +78,12 @@ class Allocator:
     def joined(self) -> bool:
         """Whether the group has told this process what is its own; that may be nothing, while others own all there is."""
         return self._joined
+
+    async def lag(self) -> dict[TopicPartition, int]:
+        """Records no decision has taken yet, of the partitions whose clusters are decided here."""
+        used = {owner.partition for owner in self._owned.values()}
+        unread = await lag_of(self.consumer, [part for part in self.consumer.assignment() if part[1] in used])
+        return {part: records + self._inbox.waiting(part) for part, records in unread.items()}
 
     async def run(self, stop: asyncio.Event) -> None:
         """Consume and decide until `stop` is set. BusError ends the process: its successor starts from the log."""

@@ -32,8 +32,9 @@ from services.executor.shell.node import Node
 from services.executor.shell.nursery import Nursery
 from services.executor.shell.outbox import Outbox, Parcel
 from services.executor.shell.run_folders import SWEEP_S, sweep
-from services.runtime.bus.port import Bus, BusError, Consumer
+from services.runtime.bus.port import Bus, BusError, Consumer, TopicPartition
 from services.runtime.clock import Clock
+from services.runtime.lag import lag_of
 from services.runtime.tracing import Spans, Untraced
 
 PLACEMENTS = "placements"
@@ -99,11 +100,17 @@ class Executor:
         self.ready = asyncio.Event()
         """Set once every node has applied what was placed before the start."""
         self._outbox: Outbox | None = None
+        self._reader: Consumer | None = None
 
     @property
     def reports_waiting(self) -> int:
         """Reports the broker has not acknowledged yet."""
         return 0 if self._outbox is None else self._outbox.waiting
+
+    async def lag(self) -> dict[TopicPartition, int]:
+        """Placements not yet read."""
+        reader = self._reader
+        return {} if reader is None else await lag_of(reader, reader.assignment())
 
     async def run(self, stop: asyncio.Event | None = None) -> None:
         """Work until `stop` is set. Raises what went wrong; runs are then still alive."""
@@ -156,6 +163,7 @@ class Executor:
             try:
                 await reader.start()
                 failures = 0
+                self._reader = reader
                 await self._read(reader, outbox)
             except BusError:
                 await self._clock.sleep_wall(BACKOFF_S[min(failures, len(BACKOFF_S) - 1)])
