@@ -18,9 +18,9 @@ HOPS = {
     ("forecaster", "process jobs"),
     ("allocator", "decide"),
     ("allocator", "queue wait"),
-    ("allocator", "apply"),
+    ("executor", "apply"),
     ("executor", "start"),
-    ("allocator", "end"),
+    ("executor", "end"),
 }
 
 
@@ -69,7 +69,7 @@ def test_a_failed_job_ends_its_trace_with_an_error_and_its_log_names_job_and_tra
     running, store = stack
     trace_id = running.publish("broken", run_s=2.0, fails_at="0.5")
     assert running.finished("broken").state is JobState.FAILED
-    until(lambda: ("allocator", "end") in names(store, trace_id), "the end of a failed job is not in its trace")
+    until(lambda: ("executor", "end") in names(store, trace_id), "the end of a failed job is not in its trace")
     (end,) = [span for span in store.trace(trace_id) if span["operationName"] == "end"]
     assert tags(end)["error"] is True
     lines = running.log_lines("allocator")

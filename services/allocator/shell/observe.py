@@ -8,7 +8,7 @@ from collections import Counter
 
 from schemas.codec import DecodeError, decode_payload
 from schemas.decisions import DecisionInput, DecisionMade, Placed, StopOrdered, Waits
-from schemas.executions import JobCheckpointed, JobCompleted, JobFailed, JobStarted, JobStopped
+from schemas.executions import JobCompleted, JobFailed, JobStarted, JobStopped
 from schemas.records import Record
 from schemas.status import JobState
 from services.allocator.core.decide import Decided
@@ -19,12 +19,10 @@ from services.allocator.shell.owner import ClusterOwner
 from services.runtime.metrics import Metrics, exemplar
 from services.runtime.tracing import LINKS_MAX, Attributes, Spans
 
-DECISIONS_REMEMBERED_MAX = 4_096
-"""When they were made, until their placements are reported as carried out."""
 JOBS_REMEMBERED_MAX = 20_000
 """Running jobs whose forecast is compared with what they take."""
-REPORTS = ("job.started.v1", "job.checkpointed.v1", "job.completed.v1", "job.failed.v1", "job.stopped.v1")
-Report = JobStarted | JobCheckpointed | JobCompleted | JobFailed | JobStopped
+REPORTS = ("job.started.v1", "job.completed.v1", "job.failed.v1", "job.stopped.v1")
+Report = JobStarted | JobCompleted | JobFailed | JobStopped
 QUEUE_PERIOD_S = 1.0
 """Counting the queue walks over it: often enough for a gauge, rare enough for 10,000 jobs."""
 
@@ -38,7 +36,6 @@ class DecisionObserver:
     def __init__(self, spans: Spans, metrics: Metrics) -> None:
         self._spans = spans
         self._metrics = metrics
-        self._decided_ns: dict[int, int] = {}
         self._forecasts: dict[str, tuple[float, float]] = {}
         self._grid = GridMetrics(metrics.registry)
         self._counted_at_s = 0.0
@@ -46,8 +43,7 @@ class DecisionObserver:
 
     def __call__(self, owner: ClusterOwner, decided: Decided, batch: Batch, elapsed_s: float) -> None:
         record = decided.record
-        end_ns = time.time_ns()
-        start_ns = end_ns - int(elapsed_s * 1e9)
+        start_ns = time.time_ns() - int(elapsed_s * 1e9)
         attributes: Attributes = {
             "gpugrid.cluster": record.cluster,
             "gpugrid.decision.sequence": record.sequence,
@@ -59,9 +55,6 @@ class DecisionObserver:
         for sentence in decided.violations:
             span.set("gpugrid.decision.violation", sentence)
         span.end(error="; ".join(decided.violations) or None)
-        self._decided_ns[record.sequence] = end_ns
-        while len(self._decided_ns) > DECISIONS_REMEMBERED_MAX:
-            del self._decided_ns[next(iter(self._decided_ns))]
         self._job_spans(owner.state, record, start_ns)
         self._measure(owner, batch, span.traceparent)
         self._measure_placed(owner.state, record)
@@ -105,42 +98,19 @@ class DecisionObserver:
         self._spans.begin("queue wait", traceparent, attributes, links=links, start_ns=start_ns).end()
 
     def _reported(self, state: State, item: DecisionInput, record: Record) -> None:
-        """What executors did, in the job's trace and the counters, from their own reports."""
+        """What executors did, in the counters and the log; their spans are their own."""
         if item.type not in REPORTS:
             return
         try:
             event = decode_payload(item.type, record.value or b"")
         except DecodeError:
             return
-        assert isinstance(event, JobStarted | JobCheckpointed | JobCompleted | JobFailed | JobStopped), (
-            "REPORTS says so"
-        )
+        assert isinstance(event, JobStarted | JobCompleted | JobFailed | JobStopped), "REPORTS says so"
         self._count_report(state, event)
-        traceparent = record.header("traceparent") or ""
-        if not traceparent:
-            return
-        attributes: dict[str, str | int | float | bool] = {
-            "gpugrid.job.id": event.job_id,
-            "gpugrid.node": event.node,
-            "gpugrid.attempt": event.attempt,
-        }
-        at_ns = record.timestamp_ms * 1_000_000
-        match event:
-            case JobStarted():
-                ended_ns = event.wall_ms * 1_000_000
-                attributes["gpugrid.decision.sequence"] = event.sequence
-                begun_ns = self._decided_ns.get(event.sequence, ended_ns)
-                self._spans.begin("apply", traceparent, attributes, start_ns=begun_ns).end(end_ns=ended_ns)
-            case JobCheckpointed():
-                attributes["gpugrid.checkpoint.fraction"] = event.fraction
-                self._spans.begin("checkpoint", traceparent, attributes, start_ns=at_ns).end()
-            case JobCompleted() | JobFailed() | JobStopped():
-                attributes["gpugrid.run_s"] = event.run_s
-                error = f"{event.cause.value} {event.detail}".strip() if isinstance(event, JobFailed) else None
-                if error is not None:
-                    said = {"job_id": event.job_id, "trace_id": traceparent[3:35], "node_id": event.node}
-                    log.warning("failed", extra={**said, "reason": error})
-                self._spans.begin("end", traceparent, attributes, start_ns=at_ns).end(error)
+        if isinstance(event, JobFailed):
+            said = {"job_id": event.job_id, "trace_id": (record.header("traceparent") or "")[3:35]}
+            error = f"{event.cause.value} {event.detail}".strip()
+            log.warning("failed", extra={**said, "node_id": event.node, "reason": error})
 
     def _count_report(self, state: State, event: Report) -> None:
         job = state.jobs.get(event.job_id)

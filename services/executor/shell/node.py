@@ -2,7 +2,8 @@
 
 Owns: the order of things. A wish is journalled before it is carried out, and a fact is reported and journalled in one
 append. Refuses: deciding (`core/reconcile.py`) and knowing how a process is run (`drivers/`). Any unexpected exception
-ends the executor; its runs go on and are adopted by the next one. Read next: `starting.py`, `saving.py`, `serving.py`, `ledger.py`.
+ends the executor; its runs go on and are adopted by the next one. Read next: `starting.py`, `saving.py`, `serving.py`, `ledger.py`,
+`run_spans.py`.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import Any
 from schemas.executions import FailureCause, StopCause
 from schemas.placements import Assignment, NodePlaced
 from services.executor.core import reports
-from services.executor.core.journal import Applied, Moved, NodeState, RunFacts, RunKey, Terminating, run_key
+from services.executor.core.journal import Applied, LocalRun, Moved, NodeState, RunFacts, RunKey, Terminating, run_key
 from services.executor.core.lifecycle import Event, State
 from services.executor.core.reconcile import (
     Action,
@@ -35,6 +36,7 @@ from services.executor.shell.journal_store import JournalStore
 from services.executor.shell.ledger import Ledger, Surroundings
 from services.executor.shell.live import Live
 from services.executor.shell.quarantine import Quarantine
+from services.executor.shell.run_spans import RunSpans
 from services.executor.shell.saving import Saving
 from services.executor.shell.serving import Serving
 from services.executor.shell.starting import Starting
@@ -55,9 +57,10 @@ class Node:
         self._reports = 0
         self._ledger = Ledger(name, store, around)
         self._quarantine = Quarantine(around.memory, around.clock, around.nursery, self._reconcile, self.report)
-        self._saving = Saving(self._ledger, self._live, around, self._reconcile)
+        self._spans = RunSpans(name, around.spans)
+        self._saving = Saving(self._ledger, self._live, around, self._reconcile, self._spans)
         self._serving = Serving(self._ledger, self._live, around, self._reconcile, self._renew)
-        self._starting = Starting(self._ledger, self._live, around, gangs)
+        self._starting = Starting(self._ledger, self._live, around, gangs, self._spans)
 
     @property
     def state(self) -> NodeState:
@@ -100,6 +103,7 @@ class Node:
             self.refused[refused] += 1
             return refused
         self._placed = placed
+        self._spans.received(placed)
         for assignment in placed.assignments:
             self._limit(run_key(assignment.job_id, assignment.attempt), assignment.time_limit_s)
         self._reconcile()
@@ -135,7 +139,11 @@ class Node:
             return
         wanted = [gpu for start in self._due() if isinstance(start, Start) for gpu in start.assignment.gpus]
         self._quarantine.look(wanted, "although nothing of ours runs there")
-        self._carry_out(self._due())
+        actions = self._due()
+        applying = [self._spans.apply(action, self._run_of(action)) for action in actions]
+        self._carry_out(actions)
+        for span in applying:
+            span.end()
         for assignment in self._placed.assignments:
             if assignment.application:
                 self._serving.revive_later(run_key(assignment.job_id, assignment.attempt))
@@ -143,6 +151,9 @@ class Node:
     def _due(self) -> list[Action]:
         assert self._placed is not None
         return due(self.state, self._placed, self._quarantine.blocked)
+
+    def _run_of(self, action: Action) -> LocalRun | None:
+        return None if isinstance(action, Start | Withdraw) else self.state.runs[action.key]
 
     def _carry_out(self, actions: list[Action]) -> None:
         begun: list[tuple[RunKey, Any]] = []
@@ -162,6 +173,7 @@ class Node:
                     sequence = self.state.sequence if self._placed is not None else self.state.sequence - 1
                     move = Moved(key=key, event=Event.STOP, cause=cause, time_ms=stop_ms, sequence=sequence)
                     self._ledger.record(move)
+                    self._spans.stopping(key)
                     self._spawn(self._stop(key, save_first))
                 case Rescale(key, gpus):
                     self._ledger.record(Moved(key=key, event=Event.RESCALED, gpus=list(gpus)))
@@ -242,8 +254,10 @@ class Node:
     def _finish(self, key: RunKey, event: Event, exit: reports.Exit) -> None:
         run = self.state.runs[key]
         report = reports.ended(self.name, self._around.cluster, run, event, exit)
+        span = self._spans.end(run, report.event)
         self._ledger.record(Moved(key=key, event=event, time_ms=exit.time_ms), report=report)
         self._ledger.sync()
+        self._spans.ended(span, report.event)
         self._live.pop(key).end()
         self._quiet.set()
         self._ledger.compact_if_long()

@@ -19,18 +19,25 @@ from services.executor.core.reports import Progress
 from services.executor.shell.drivers.port import Answer, Run
 from services.executor.shell.ledger import Ledger, Surroundings
 from services.executor.shell.live import Live
+from services.executor.shell.run_spans import RunSpans
 
 
 class Saving:
     """`live` is the node's; `reconcile` is called when a run may have become ready for more."""
 
     def __init__(
-        self, ledger: Ledger, live: dict[RunKey, Live], around: Surroundings, reconcile: Callable[[], None]
+        self,
+        ledger: Ledger,
+        live: dict[RunKey, Live],
+        around: Surroundings,
+        reconcile: Callable[[], None],
+        spans: RunSpans,
     ) -> None:
         self._ledger = ledger
         self._live = live
         self._around = around
         self._reconcile = reconcile
+        self._spans = spans
 
     def begin(self, key: RunKey, driven: Run) -> None:
         """Listen to a run, and ask it at intervals; in a gang only its first node does."""
@@ -51,7 +58,10 @@ class Saving:
             if driven is None or run is None or (run.state is State.STOPPING and run.checkpointed):
                 return
             asked_ms = self._around.clock.now_ms()
-            answer = await driven.checkpoint(run.assignment.checkpoint.wait_s)
+            span = self._spans.checkpoint(run, before_stop=before_stop)
+            wait_s = run.assignment.checkpoint.wait_s
+            answer = await driven.checkpoint(wait_s)
+            self._spans.answered(span, answer, ended=key not in self._ledger.state.runs, wait_s=wait_s)
             if key not in self._ledger.state.runs:
                 return
             if answer is None:
@@ -81,6 +91,7 @@ class Saving:
         elif (said.fraction, said.location) != (run.saved_fraction, run.saved_location) or run.saves == 0:
             # An executor that came later reads the newest answer again: it says nothing new.
             self._saved(run, Event.SAVED, str(run.saves + 1), said, 0.0)
+            self._spans.saved(run, said)
 
     async def _at_intervals(self, key: RunKey) -> None:
         clock = self._around.clock

@@ -1,13 +1,12 @@
 """From a wish to a running process: journalled first, gangs together, and what a predecessor left is taken over.
 
-Owns: the trace span of a start, the preflight of gangs, and the report that a run began. Refuses: what follows (`node.py`). Read next:
+Owns: the preflight of gangs, and the report that a run began. Refuses: what follows (`node.py`). Read next:
 `gangs.py`, `drivers/port.py`.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import msgspec
 
@@ -21,26 +20,26 @@ from services.executor.shell.drivers.port import Order, Run, StartRefusedError
 from services.executor.shell.gangs import Gangs
 from services.executor.shell.ledger import Ledger, Surroundings
 from services.executor.shell.live import Live
+from services.executor.shell.run_spans import RunSpans
+from services.runtime.tracing import Span
 
 
 class Starting:
     """`live` is the node's."""
 
-    def __init__(self, ledger: Ledger, live: dict[RunKey, Live], around: Surroundings, gangs: Gangs) -> None:
+    def __init__(
+        self, ledger: Ledger, live: dict[RunKey, Live], around: Surroundings, gangs: Gangs, spans: RunSpans
+    ) -> None:
         self._ledger = ledger
         self._live = live
         self._around = around
         self._gangs = gangs
+        self._spans = spans
 
-    def begin(self, assignment: Assignment, sequence: int) -> tuple[RunKey, Any]:
+    def begin(self, assignment: Assignment, sequence: int) -> tuple[RunKey, Span]:
         """Journal the wish. The caller syncs, then calls `start` with what this returns."""
         key = run_key(assignment.job_id, assignment.attempt)
-        attributes: dict[str, str | int] = {
-            "gpugrid.job.id": assignment.job_id,
-            "gpugrid.node": self._ledger.node,
-            "gpugrid.attempt": assignment.attempt,
-        }
-        span = self._around.spans.begin("start", assignment.traceparent, attributes)
+        span = self._spans.start(assignment)
         move = Moved(
             key=key,
             event=Event.START,
@@ -52,7 +51,7 @@ class Starting:
         self._live[key] = Live()
         return key, span
 
-    async def start(self, key: RunKey, span: Any) -> Run | reports.Exit:
+    async def start(self, key: RunKey, span: Span) -> Run | reports.Exit:
         """The running job, reported as started; or how its start ended (without a cause: it was no longer wanted)."""
         run = self._ledger.state.runs[key]
         order = Order(self._ledger.node, run.assignment, run.spawn)

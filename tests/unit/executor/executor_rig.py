@@ -19,6 +19,7 @@ from services.executor.shell.journal_store import JournalStore, MemoryJournal
 from services.executor.shell.loop import Executor, Settings
 from services.runtime.bus.memory import MemoryBus
 from services.runtime.clock import Clock
+from services.runtime.tracing import Spans
 from services.runtime.virtual import VirtualClock, run_virtual
 
 CLUSTER = "c0"
@@ -55,6 +56,7 @@ class Rig:
         self.bus = bus or MemoryBus({topic.name: topic.partitions for topic in TOPICS}, clock=clock)
         self.journals: dict[str, MemoryJournal] = {name: MemoryJournal() for name in nodes}
         self.driver: Driver = SimulatedDriver(clock)
+        self.spans: Spans | None = None
         self.stop = asyncio.Event()
         self.executor: Executor | None = None
         self.task: asyncio.Task[None] | None = None
@@ -65,7 +67,7 @@ class Rig:
         )
         self.stop = asyncio.Event()
         opened = journal_of or (lambda name: self.journals[name])
-        self.executor = Executor(settings, self.bus, self.clock, self.driver, opened)
+        self.executor = Executor(settings, self.bus, self.clock, self.driver, opened, spans=self.spans)
         self.task = asyncio.get_running_loop().create_task(self.executor.run(self.stop))
         await self.executor.ready.wait()
 
