@@ -8,9 +8,16 @@ from msgspec import Meta
 
 from schemas.base import Event, Identifier, ShortText, TimeMs
 
+Served = Annotated[int, Meta(ge=0, le=1_000_000_000_000_000)]
+LatencyS = Annotated[float, Meta(ge=0, le=86_400, description="seconds")]
+
 
 class DemandObserved(Event, frozen=True, kw_only=True):
-    """Mean load of one application over a window that ended at `time_ms`, and what one GPU serves in the same unit."""
+    """Mean load of one application over a window that ended at `time_ms`, and what one GPU serves in the same unit.
+
+    The rest is for reports only, where an application counts it: in the window `requests` were answered, `requests_failed` of
+    them with an error, `tokens` were made, and the application measured these latencies. None: not told.
+    """
 
     app_id: Identifier
     cluster: Identifier
@@ -19,3 +26,8 @@ class DemandObserved(Event, frozen=True, kw_only=True):
     load: Annotated[float, Meta(ge=0, le=1e12)]
     per_gpu: Annotated[float, Meta(gt=0, le=1e12)]
     unit: ShortText = "requests/s"
+    requests: Served | None = None
+    requests_failed: Served | None = None
+    tokens: Served | None = None
+    latency_p50_s: LatencyS | None = None
+    latency_p99_s: LatencyS | None = None
