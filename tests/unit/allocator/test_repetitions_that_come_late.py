@@ -22,7 +22,7 @@ def revoked(at_ms: int) -> JobRevoked:
 
 def test_a_revoked_application_is_not_revived_by_its_old_registration():
     driver = Driver().give(build.node("n00"))
-    registered = build.application("app", floor=2)
+    registered = build.application("app", floor=2, peak=2)
     driver.give(registered).give(revoked(build.START_MS + 1)).give(registered)
     assert held(driver) == 0
     driver.give(replace(registered, accepted_ms=build.START_MS + 2))
@@ -31,7 +31,7 @@ def test_a_revoked_application_is_not_revived_by_its_old_registration():
 
 def test_an_application_registered_anew_is_not_ended_by_its_old_revocation():
     driver = Driver().give(build.node("n00"))
-    registered = build.application("app", floor=2)
+    registered = build.application("app", floor=2, peak=2)
     driver.give(registered).give(revoked(build.START_MS + 1))
     driver.give(replace(registered, accepted_ms=build.START_MS + 2)).give(revoked(build.START_MS + 1))
     assert held(driver) == 2
@@ -41,7 +41,7 @@ def test_an_application_registered_anew_is_not_ended_by_its_old_revocation():
 
 def test_an_application_registered_again_with_the_same_numbers_outlives_an_older_revocation():
     driver = Driver().give(build.node("n00"))
-    registered = build.application("app", floor=2)
+    registered = build.application("app", floor=2, peak=2)
     driver.give(registered).give(replace(registered, accepted_ms=build.START_MS + 5))
     driver.give(revoked(build.START_MS + 3))
     assert held(driver) == 2
