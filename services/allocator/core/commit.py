@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import numpy as np
+
 from schemas.decisions import DecisionInput, Effect, Placed, Scaled, StopOrdered, Waits
 from schemas.executions import StopCause
 from schemas.jobs import JobAccepted
@@ -19,6 +21,7 @@ from services.allocator.core.plan import Plan
 from services.allocator.core.pose import Posed, pose
 from services.allocator.core.precedence import expected_s
 from services.allocator.core.preempt import preemptions
+from services.allocator.core.problem import Ints
 from services.allocator.core.reasons import Reason
 from services.allocator.core.spare import idle_gpus, with_spare
 from services.allocator.core.state import Changes, Job, State
@@ -98,7 +101,7 @@ def plan_effects(
         for effect in _starts(posed, plan, policy):
             placed.add(effect.job_id)
             effects.append(effect)
-        effects.extend(preemptions(state, posed, plan, policy, now))
+        effects.extend(preemptions(state, posed, plan, _given(posed, effects), policy, now))
         _gather_waits(posed, plan, len(plans), policy, now, waits)
         posed_pools.append(posed)
         plans.append(plan)
@@ -106,6 +109,20 @@ def plan_effects(
     changed = _Changed(posed_pools, plans, policy, now)
     effects.extend(changed.waits(state, waits, placed))
     return effects, posed_pools, plans
+
+
+def _given(posed: Posed, effects: list[Effect]) -> Ints:
+    """Grid numbers of the pool that this decision gives to somebody, or leaves to an application."""
+    return np.array(
+        [
+            number
+            for effect in effects
+            if isinstance(effect, Placed | Scaled) and effect.pool == posed.pool
+            for part in effect.placed
+            for number in posed.layout.numbers(part.node, part.gpus)
+        ],
+        dtype=np.int64,
+    )
 
 
 def _starts(posed: Posed, plan: Plan, policy: Policy) -> list[Placed]:

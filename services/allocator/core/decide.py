@@ -75,8 +75,7 @@ def decide(
     fold_all(state, inputs, now, changes)
     index.touch(changes.jobs)
     effects: list[Effect] = timed_stops(state, now)
-    starts = due_starts(state, settings.policy, now) if plan else []
-    effects += starts if not verify_commit(state, starts, settings.policy, now) else []
+    effects += _legal_starts(state, settings.policy, now) if plan else []
     enact(state, effects, sequence, step_ms, now, changes)
     index.touch(effect.job_id for effect in effects if isinstance(effect, Placed | StopOrdered))
     posed: list[Posed] = []
@@ -98,6 +97,15 @@ def decide(
     record = _record(state, inputs, covered, effects, now, settings, RecordKind.DECISION, state.epoch, changes)
     move(state, record)
     return Decided(record=record, changes=changes, posed=posed, plans=plans, violations=violations)
+
+
+def _legal_starts(state: State, policy: Policy, now: Now) -> list[Effect]:
+    """Starts on held blocks that have come free; one that the rules forbid by now doesn't keep the others."""
+    kept: list[Effect] = []
+    for start in due_starts(state, policy, now):
+        if not verify_commit(state, [*kept, start], policy, now):
+            kept.append(start)
+    return kept
 
 
 def claim(state: State, now: Now, settings: Settings) -> DecisionMade:

@@ -39,8 +39,9 @@ class _Victim:
     cost: int  # GPU-seconds at stake
 
 
-def preemptions(state: State, posed: Posed, plan: Plan, policy: Policy, now: Now) -> list[Effect]:
-    """At most one preemption in this pool: the best waiting job that may take a place and would start by it."""
+def preemptions(state: State, posed: Posed, plan: Plan, given: Ints, policy: Policy, now: Now) -> list[Effect]:
+    """At most one preemption in this pool: the best waiting job that may take a place and would start by it. `given`: grid numbers
+    that this very decision gives to others; a block can't be held on them."""
     tried = 0
     for row in np.argsort(-posed.problem.job_priority, kind="stable").tolist():
         job = posed.queued[row]
@@ -48,7 +49,7 @@ def preemptions(state: State, posed: Posed, plan: Plan, policy: Policy, now: Now
         if rules is None or not rules.preempts or plan.start[row] == 0 or posed.problem.job_refusal[row] != 0:
             continue
         tried += 1
-        found = _for_job(state, posed, row, job, rules, policy, now)
+        found = _for_job(state, posed, row, job, rules, given, policy, now)
         if found is not None:
             return [found]
         if tried == TRIED_MAX:
@@ -96,7 +97,7 @@ def _is_free(state: State, held: Preemption) -> bool:
 
 
 def _for_job(
-    state: State, posed: Posed, row: int, job: Job, rules: QueueRules, policy: Policy, now: Now
+    state: State, posed: Posed, row: int, job: Job, rules: QueueRules, given: Ints, policy: Policy, now: Now
 ) -> Preempted | None:
     victims = _candidates(state, posed, row, job, rules, now)
     in_flight = sum(
@@ -104,7 +105,9 @@ def _for_job(
         for other, held in state.preemptions.items()
         if other in state.jobs and state.jobs[other].spec.queue == job.spec.queue
     )
-    chosen = _cheapest_block(posed.problem, row, victims, rules.victims_max - in_flight)
+    open_gpus = _open_now(posed.problem, set(victims))
+    open_gpus[given] = False
+    chosen = _cheapest_block(posed.problem, row, open_gpus, victims, rules.victims_max - in_flight)
     if not chosen:
         return None
     problem = without_running(posed.problem, chosen)
@@ -115,6 +118,8 @@ def _for_job(
     stopped = sorted(name for name in chosen if _overlaps(posed.problem, name, first, size))
     if not stopped or (problem.held_app[first : first + size] >= 0).any():
         return None
+    if ((given >= first) & (given < first + size)).any():
+        return None  # others have it now; the next decision sees them run and looks again
     wait_s = max(victims[name].job.spec.checkpoint.wait_s for name in stopped) + STOP_WAIT_S
     return Preempted(
         job_id=job.job_id,
@@ -143,9 +148,10 @@ def _candidates(state: State, posed: Posed, row: int, job: Job, rules: QueueRule
     return found
 
 
-def _cheapest_block(problem: Problem, row: int, victims: dict[str, _Victim], victims_max: int) -> set[str]:
+def _cheapest_block(
+    problem: Problem, row: int, open_gpus: Ints, victims: dict[str, _Victim], victims_max: int
+) -> set[str]:
     """The victims on the legal block with the least at stake; sizes from the requested one down. Empty: there is none."""
-    open_gpus = _open_now(problem, set(victims))
     rows = range(int(problem.option_ptr[row]), int(problem.option_ptr[row + 1]))
     for option in sorted(rows, key=lambda option: -int(problem.option_gpus[option])):
         size, level = int(problem.option_gpus[option]), int(problem.option_class[option])

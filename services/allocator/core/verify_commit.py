@@ -31,6 +31,7 @@ def verify_commit(state: State, effects: list[Effect], policy: Policy, now: Now)
             violations += _check_scaled(state, effect, apps, policy, now)
             apps[effect.app_id] = _cards(effect.placed)
     violations += _check_rules(state, [effect for effect in effects if isinstance(effect, Placed)])
+    violations += _check_held(state, effects, now)
     for effect in effects:
         if isinstance(effect, Placed):
             violations += _check_placed(state, effect)
@@ -100,6 +101,25 @@ def _check_preempted(state: State, effect: Preempted, now: Now) -> list[str]:
         if not any((part.node, gpu) in _cards(effect.placed) for part in victim.parts for gpu in part.gpus):
             found.append(f"{name} holds nothing of the block taken for {effect.job_id}")
     return found
+
+
+def _check_held(state: State, effects: list[Effect], now: Now) -> list[str]:
+    """A block that running jobs leave for a waiting one goes to nobody else, from the decision on that takes it."""
+    started = {effect.job_id for effect in effects if isinstance(effect, Placed)}
+    blocks = {
+        job_id: _cards(held.placed)
+        for job_id, held in state.preemptions.items()
+        if held.until_ms > now.domain_ms and job_id not in started
+    }
+    blocks |= {effect.job_id: _cards(effect.placed) for effect in effects if isinstance(effect, Preempted)}
+    return [
+        f"{name} gets {sorted(_cards(effect.placed) & cards)}, held for {job_id}"
+        for effect in effects
+        if blocks and isinstance(effect, Placed | Scaled)
+        for name in [effect.job_id if isinstance(effect, Placed) else effect.app_id]
+        for job_id, cards in blocks.items()
+        if job_id != name and _cards(effect.placed) & cards
+    ]
 
 
 def _cards(placed: list[NodeGpus]) -> set[Card]:

@@ -166,9 +166,8 @@ class Allocator:
             await self._drop_all()
 
     async def _drop_all(self) -> None:
-        for owner in self._owned.values():
-            await owner.stop()
-        self._owned.clear()
+        while self._owned:  # at the end of the process a rebalance may be taking clusters over meanwhile
+            await self._owned.pop(next(iter(self._owned))).stop()
 
     async def _take_over(self, cluster: str) -> None:
         producer = self._bus.producer(self._client_id)

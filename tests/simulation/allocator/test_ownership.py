@@ -214,3 +214,27 @@ def test_a_stopped_writer_that_goes_on_is_refused_by_every_reader() -> None:
         )
         == 1
     )
+
+
+def test_a_rebalance_during_the_way_out_breaks_nothing():
+    """Found by a seed: while the process lets go of its clusters one after the other, the group gives it another one."""
+
+    async def main(clock: VirtualClock) -> list[str]:
+        stopped: list[str] = []
+        bus = MemoryBus({}, clock=clock)
+        allocator = Allocator(bus, clock, build.catalog(), lambda cluster: SETTINGS, instance_id="one")
+
+        class Owner:
+            def __init__(self, name: str) -> None:
+                self._name = name
+
+            async def stop(self) -> None:
+                stopped.append(self._name)
+                if self._name == "c0":
+                    allocator._owned["late"] = Owner("late")
+
+        allocator._owned = {"c0": Owner("c0"), "c1": Owner("c1")}
+        await allocator._drop_all()
+        return stopped
+
+    assert run_virtual(main, build.START_MS) == ["c0", "c1", "late"]

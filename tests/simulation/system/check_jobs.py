@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from schemas.decisions import Placed, StopOrdered
+from schemas.decisions import Placed, Preempted, StopOrdered
 from schemas.executions import JobCompleted, JobFailed, JobStarted, JobStopped, StopCause
 from schemas.jobs import JobAccepted, JobRevoked, JobSubmitted, RestartMode
 from schemas.registry import TYPES
@@ -41,13 +41,14 @@ class Attempt:
 
 @dataclass
 class Life:
-    """One job as the log tells it."""
+    """One job as the log tells it. `places_lost`: attempts that had to leave for another job."""
 
     job_id: str
     accepted: JobAccepted | None = None
     attempts: dict[int, Attempt] = field(default_factory=dict)
     stops: list[tuple[int, StopOrdered]] = field(default_factory=list)
     revoked_at: int | None = None
+    places_lost: set[int] = field(default_factory=set)
 
 
 def lives_of(evidence: Evidence) -> dict[str, Life]:
@@ -72,6 +73,9 @@ def lives_of(evidence: Evidence) -> dict[str, Life]:
                 lives[effect.job_id].attempts[effect.attempt] = attempt
             elif isinstance(effect, StopOrdered):
                 lives[effect.job_id].stops.append((record.sequence, effect))
+            elif isinstance(effect, Preempted):
+                for victim in effect.victims:
+                    lives[victim].places_lost.add(max(lives[victim].attempts))
     return dict(lives)
 
 

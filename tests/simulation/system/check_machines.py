@@ -163,6 +163,7 @@ def _unfounded_stop(
         StopCause.FENCED: bool(nodes & gone) or _other_completed(life, attempt),
         StopCause.GANG_BROKEN: any(isinstance(event, JobFailed | JobStopped) for event in others) or bool(nodes & gone),
         StopCause.SCALED_DOWN: False,
+        StopCause.PREEMPTED: attempt.number in life.places_lost,
     }
     if report.cause is StopCause.TIME_LIMIT:
         assert proc.until_ms is not None

@@ -1,6 +1,6 @@
 """All judges of a run. They know topics and machines, not faults: what may go wrong doesn't excuse what must not.
 
-Read next: `check_log.py`, `check_jobs.py`, `check_machines.py`.
+Read next: `check_log.py`, `check_jobs.py`, `check_machines.py`, `check_rules.py`.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 from tests.simulation.system.check_jobs import check_jobs, lives_of
 from tests.simulation.system.check_log import LogWalk, last_shown
 from tests.simulation.system.check_machines import check_machines
+from tests.simulation.system.check_rules import RulesWalk
 from tests.simulation.system.evidence import Evidence
 
 INTERNAL = "internal_error"
@@ -24,5 +25,6 @@ def check(evidence: Evidence) -> list[str]:
         *last_shown(evidence, log.state),
         *check_jobs(evidence, lives),
         *check_machines(evidence, lives),
+        *RulesWalk(evidence).walk().violations,
         *[f"dead letter: {letter}" for letter in evidence.dead_letters if getattr(letter, "reason", "") == INTERNAL],
     ]

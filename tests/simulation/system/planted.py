@@ -10,10 +10,14 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 from unittest.mock import patch
 
+from msgspec.structs import replace
+
 from schemas.executions import JobCompleted
 from schemas.jobs import JobAccepted
-from services.allocator.core import fold, fold_executions, lifecycle
+from schemas.rules import Limits, QueueRules
+from services.allocator.core import fold, fold_executions, lifecycle, preempt, quotas, verify_commit
 from services.allocator.core.commit import _Changed
+from services.allocator.core.groups import limits_of
 from services.allocator.core.state import State
 from services.allocator.shell import owner
 from services.allocator.shell.projections import Projections
@@ -159,6 +163,30 @@ def projection_lost() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def running_max_ignored() -> Iterator[None]:
+    """The allocator plans without the limits on numbers of jobs, and its own check doesn't look at them either."""
+
+    def unlimited(*args: Any) -> Limits:
+        return replace(limits_of(*args), running_max=None)
+
+    with patch.object(quotas, "limits_of", unlimited), patch.object(verify_commit, "limits_of", unlimited):
+        yield
+
+
+@contextmanager
+def place_taken_too_early() -> Iterator[None]:
+    """A running job loses its place before it ran as long as the rules promise."""
+    real = preempt._candidates
+
+    def candidates(state: Any, posed: Any, row: Any, job: Any, rules: QueueRules, now: Any) -> Any:
+        return real(state, posed, row, job, replace(rules, runtime_min_s=0.0), now)
+
+    unchecked = patch.object(verify_commit, "_check_preempted", lambda *_: [])
+    with patch.object(preempt, "_candidates", candidates), unchecked:
+        yield
+
+
 PLANTED: dict[str, Planted] = {
     each.__name__: each
     for each in (
@@ -172,5 +200,7 @@ PLANTED: dict[str, Planted] = {
         late_end_ignored,
         offset_ahead_of_outputs,
         projection_lost,
+        running_max_ignored,
+        place_taken_too_early,
     )
 }

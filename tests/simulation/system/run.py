@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from schemas.codec import DecodeError, decode_record
+from schemas.decisions import Preempted
 from schemas.records import Record
 from schemas.status import FINAL_STATES, JobStatusChanged
 from services.runtime.virtual import VirtualClock, run_virtual
@@ -142,6 +143,7 @@ def _counts(evidence: Evidence, stack: Stack) -> dict[str, int]:
     return {
         "decisions": len(evidence.accepted),
         "refused decisions": evidence.refused,
+        "places taken": sum(isinstance(effect, Preempted) for record in evidence.accepted for effect in record.effects),
         "deaths": sum(1 for _, _, what in stack.told if what == "died"),
         "processes": sum(len(machine.procs) for machine in stack.machines.values()),
         "records": sum(len(stack.bus.records(topic)) for topic in evidence.topics),

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import msgspec
 
 from schemas.base import Event
-from schemas.decisions import Placed, Scaled, StopOrdered, Waits
+from schemas.decisions import Placed, Preempted, Scaled, StopOrdered, Waits
 from schemas.placements import NodePlaced
 from schemas.registry import TYPE_OF, TYPES
 from tests.simulation.system.evidence import Evidence
@@ -93,7 +93,7 @@ def _decided(evidence: Evidence) -> Iterator[Line]:
             yield record.now_ms, place + 1, f"{head}: {_effect(effect)}"
 
 
-def _effect(effect: Placed | Scaled | StopOrdered | Waits) -> str:
+def _effect(effect: Placed | Scaled | StopOrdered | Preempted | Waits) -> str:
     match effect:
         case Placed():
             where = " ".join(f"{part.node}{part.gpus}" for part in effect.placed)
@@ -103,6 +103,9 @@ def _effect(effect: Placed | Scaled | StopOrdered | Waits) -> str:
             return f"scales {effect.app_id} to {where or 'nothing'}"
         case StopOrdered():
             return f"stops {effect.job_id} attempt {effect.attempt}: {effect.cause.value}"
+        case Preempted():
+            where = " ".join(f"{part.node}{part.gpus}" for part in effect.placed)
+            return f"takes {where} from {', '.join(effect.victims)} for {effect.job_id}"
         case Waits():
             return f"{effect.job_id} waits: {effect.reason}"
 

@@ -2,7 +2,7 @@
 
 Owns: everything upstream and operators publish, as data with the domain moment at which it is due. Nothing here goes wrong
 (that is `faults.py`); what upstream does wrong by itself (a stamp from the future, rubbish) is part of the world. Read next:
-`stack.py`.
+`world_rules.py`, `stack.py`.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ from schemas.jobs import (
 )
 from schemas.messages import message
 from schemas.records import Message
+from tests.simulation.system.world_rules import Rulebook
 
 START_MS = 1_800_000_000_000
 HOURS = 2.0
@@ -82,13 +83,16 @@ def build_world(seed: int) -> World:
     pool = Pool(gpus=GPUS, node_gpus=node_gpus, gpu_model="H100", memory_mib=81_920)
     catalog = Catalog(clusters={CLUSTER: Cluster(partition=partition, pools={POOL: pool})}, default_cluster=CLUSTER)
     nodes = tuple(f"n{i:02}" for i in range(node_count))
-    author = _Author(dice, partition, nodes)
+    rulebook = Rulebook(seed, CLUSTER, POOL, GPUS, partition)
+    author = _Author(dice, partition, nodes, rulebook)
     for number in range(JOBS):
         author.job(number)
     for number in range(APPLICATIONS):
         author.application(number)
     author.orders()
     author.rubbish()
+    ruled = rulebook.orders(START_MS, SPAN_MS)
+    author.found += [Publication(min(due_ms, START_MS + SPAN_MS), sent) for due_ms, sent in ruled]
     found = sorted(author.found, key=lambda entry: entry.due_ms)
     return World(seed, catalog, partition, nodes, node_gpus, tuple(found))
 
@@ -96,8 +100,9 @@ def build_world(seed: int) -> World:
 class _Author:
     """Writes publications; every draw comes from one stream."""
 
-    def __init__(self, dice: Random, partition: int, nodes: tuple[str, ...]) -> None:
+    def __init__(self, dice: Random, partition: int, nodes: tuple[str, ...], rulebook: Rulebook) -> None:
         self.found: list[Publication] = []
+        self._rulebook = rulebook
         self._dice = dice
         self._partition = partition
         self._nodes = nodes
@@ -106,7 +111,7 @@ class _Author:
     def job(self, number: int) -> None:
         dice, job_id = self._dice, f"j{number:02}"
         at_ms = START_MS + dice.randrange(0, SPAN_MS - 15 * MINUTE_MS)
-        spec = self._spec()
+        spec = self._rulebook.ruled(self._spec())
         stamp_ms = at_ms
         if dice.random() < 0.1:  # a submitter whose clock is wrong by up to ten minutes either way
             stamp_ms += dice.randint(-10 * MINUTE_MS, 10 * MINUTE_MS)

@@ -140,6 +140,39 @@ def test_the_block_is_free_for_all_when_the_job_is_cancelled_or_its_victims_neve
         assert driver.state.preemptions == {}
 
 
+def test_gpus_that_the_same_decision_gives_away_are_not_held_for_another() -> None:
+    driver = one_node()
+    night(driver, "n4", 4)
+    driver.pass_ms(HOUR_MS)
+    driver.give(
+        build.accepted("now", 8, at_ms=driver.now_ms, queue="urgent", priority=9),
+        build.accepted("small", 1, at_ms=driver.now_ms, priority=1),
+        build.forecast("now", {8: 6 * 3600}),
+        build.forecast("small", {1: 3600}),
+    )
+    placed = driver.job("small").parts
+    assert placed, "there was room for it"
+    assert stopping(driver) == set(), "the block would have had the small job on it"
+    driver.give(build.completed("small", "n0", at_ms=driver.now_ms))
+    assert stopping(driver) == {"n4"}
+
+
+def test_a_held_block_that_the_rules_forbid_by_now_keeps_no_other_waiting() -> None:
+    driver = one_node()
+    for name in ("n0", "n1"):
+        night(driver, name, 4)
+    driver.pass_ms(HOUR_MS)
+    submit(driver, "barred", 4, queue="urgent", priority=9, team="red")
+    submit(driver, "free", 4, queue="urgent", priority=9, team="blue")
+    assert stopping(driver) == {"n0", "n1"}
+    queues = driver.state.rules.queues
+    newer = Rules(version=2, queues=queues, teams={"red": TeamRules(running_max=0)})
+    stops = [build.stopped(name, "n0", at_ms=driver.now_ms, cause=StopCause.PREEMPTED) for name in ("n0", "n1")]
+    driver.give(ChangeRules(cluster=build.CLUSTER, rules=newer, ordered_ms=driver.now_ms), *stops)
+    assert driver.job("free").parts
+    assert not driver.job("barred").parts
+
+
 def test_nobody_loses_its_place_to_the_same_job_twice() -> None:
     driver = one_node()
     night(driver, "n8", 8)
