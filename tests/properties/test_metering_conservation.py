@@ -8,9 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from schemas.base import Event
+from schemas.demand import DemandObserved
 from schemas.executions import JobCheckpointed, JobStarted, StopCause
 from services.console.metering.account import Window, rows_of
-from services.console.metering.ledger import Ledger
+from services.console.metering.ledger import Hold, Ledger
 from services.console.metering.report import GPU_HOUR_MS, By, report_of
 from tests import build
 
@@ -106,3 +107,61 @@ def test_however_it_is_grouped_the_groups_add_up_to_the_total(history, by: By):
         total = getattr(report.total, part)
         assert abs(sum(getattr(group, part) for group in report.groups) - total) < 1e-9
     assert abs(report.total.held_h - recorded / GPU_HOUR_MS) < 1e-9
+
+
+@st.composite
+def demands(draw: st.DrawFn) -> list[DemandObserved]:
+    """Windows of up to three applications; each tells what it likes."""
+    whole = st.none() | st.integers(0, 10_000)
+    seconds = st.none() | st.floats(0, 100)
+    return [
+        DemandObserved(
+            app_id=f"app{draw(st.integers(0, 2))}",
+            cluster="c0",
+            time_ms=T0 + draw(st.integers(0, 12)) * 1000,
+            window_s=draw(st.sampled_from([0.1, 1.0, 5.0])),
+            load=draw(st.floats(0, 1e6)),
+            per_gpu=10.0,
+            unit=draw(st.sampled_from(["requests/s", "tokens/s", "images/s"])),
+            requests=draw(whole),
+            requests_failed=draw(whole),
+            tokens=draw(whole),
+            latency_p50_s=draw(seconds),
+            latency_p99_s=draw(seconds),
+        )
+        for _ in range(draw(st.integers(0, 25)))
+    ]
+
+
+def served(events: Sequence[Event], shuffled=None):
+    ledger = Ledger()
+    for name in ("app0", "app1", "app2"):
+        ledger.fold(build.application(name))
+        ledger.holds[name] = [Hold(T0, (("n00", 0),))]
+    for event in events:
+        ledger.fold(event)
+    window = Window(T0, UNTIL)
+    found = rows_of(ledger, window)
+    if shuffled is not None:
+        shuffled.shuffle(found)
+    return report_of(found, By.TEAM, window)
+
+
+@settings(max_examples=150, deadline=None)
+@given(demands(), st.randoms(use_true_random=False))
+def test_what_was_served_is_the_same_in_any_order_of_events_and_rows(events, random):
+    mixed = [*events, *events]
+    random.shuffle(mixed)
+    assert served(mixed, random) == served(events)
+
+
+@settings(max_examples=150, deadline=None)
+@given(demands())
+def test_figures_of_serving_stay_within_what_was_told(events):
+    total = served(events).total
+    assert total.requests_ok is None or 0.0 <= total.requests_ok <= 1.0
+    for found, told in (
+        (total.latency_p50_s, [one.latency_p50_s for one in events]),
+        (total.latency_p99_s, [one.latency_p99_s for one in events]),
+    ):
+        assert found is None or found in told

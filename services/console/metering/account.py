@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from schemas.status import JobState
 from services.console.metering.attempts import Attempt, attempts_of
 from services.console.metering.ledger import End, Ledger, Owner
+from services.console.metering.served import NOTHING, Served, sum_of_windows
 
 Span = tuple[int, int]
 IdleSpans = dict[str, dict[int, list[Span]]]
@@ -40,7 +41,7 @@ class Window:
 class Row:
     """One job or application. GPU time in GPU-milliseconds; `wait_ms` until the first start, or until now without one.
 
-    `state`: its final state, `running` or `waiting`. `served`: per unit, what an application said it served.
+    `state`: its final state, `running` or `waiting`. `served`: what an application said it served.
     """
 
     name: str
@@ -54,7 +55,7 @@ class Row:
     resumptions: int = 0
     wait_ms: int | None = None
     started: bool = False
-    served: tuple[tuple[str, float], ...] = ()
+    served: Served = NOTHING
 
     @property
     def effective_gpu_ms(self) -> int:
@@ -189,10 +190,7 @@ def _app_row(ledger: Ledger, name: str, window: Window, idle: IdleSpans) -> Row 
     idled = _telemetry_idle_ms(ledger, name, held, idled)
     if not held and gone_ms < window.since_ms:
         return None
-    served: dict[str, float] = {}
-    for time_ms, (amount, unit) in sorted(ledger.served.get(name, {}).items()):
-        if window.since_ms < time_ms <= window.until_ms:
-            served[unit] = served.get(unit, 0.0) + amount
+    told = ledger.served.get(name, {})
     serving = bool(holds and holds[-1].gpus) and name not in ledger.revoked_ms
     return Row(
         name,
@@ -201,5 +199,5 @@ def _app_row(ledger: Ledger, name: str, window: Window, idle: IdleSpans) -> Row 
         held,
         idled,
         started=bool(holds),
-        served=tuple(sorted(served.items())),
+        served=sum_of_windows(told[ms] for ms in sorted(told) if window.since_ms < ms <= window.until_ms),
     )

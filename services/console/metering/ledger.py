@@ -1,7 +1,7 @@
 """What was held when, from the records of the log: one part per job, attempt and node; one hold per application and decision. Pure.
 
 Owns: the fold. It is exact: parts are joined by (job, attempt, node), ends are the end's own time, a record folded twice or
-late changes nothing, and any order of `executions`, `jobs` and `job-status` gives the same ledger. Only `decisions` and one
+late changes nothing, and any order of `executions`, `jobs`, `job-status` and `demand` gives the same ledger. Only `decisions` and one
 node's `node-states` must come in log order. An end is final once reported, so a ledger
 without it counts the part as running (or vanished) until it comes. Refuses: judging (see `account`).
 """
@@ -28,6 +28,7 @@ from schemas.nodes import FindingCode, NodeStateChanged
 from schemas.status import FINAL_STATES, JobState, JobStatusChanged
 from schemas.usage import JobUsage
 from services.console.acceptance import Acceptance
+from services.console.metering.served import ServedWindow, window_of
 
 TOPICS = ("jobs", "executions", "job-status", "node-states", "usage", "demand", "decisions")
 PartKey = tuple[str, int, str]
@@ -101,7 +102,7 @@ class Ledger:
     final: dict[str, tuple[int, JobState]] = field(default_factory=dict)
     reports: dict[str, dict[int, frozenset[tuple[str, int]]]] = field(default_factory=dict)
     idle: dict[str, dict[int, frozenset[int]]] = field(default_factory=dict)
-    served: dict[str, dict[int, tuple[float, str]]] = field(default_factory=dict)
+    served: dict[str, dict[int, ServedWindow]] = field(default_factory=dict)
     usage: dict[str, JobUsage] = field(default_factory=dict)
     acceptance: Acceptance = field(default_factory=Acceptance)
 
@@ -135,8 +136,10 @@ class Ledger:
                 )
                 self._idle(event.node, event.time_ms, found)
             case DemandObserved():
-                amount = event.load * event.window_s
-                self.served.setdefault(event.app_id, {})[event.time_ms] = (amount, event.unit)
+                told, known_windows = window_of(event), self.served.setdefault(event.app_id, {})
+                other = known_windows.get(event.time_ms)
+                if other is None or told.order > other.order:
+                    known_windows[event.time_ms] = told
             case DecisionMade():
                 self.fold_decision(event)
             case JobUsage():

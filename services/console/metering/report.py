@@ -8,9 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from math import fsum
 
 from schemas.status import JobState
 from services.console.metering.account import RUNNING, WAITING, Row, Window
+from services.console.metering.served import sum_of
 
 GPU_HOUR_MS = 3_600_000
 STARVED_AFTER_S = 6 * 3600.0
@@ -31,7 +33,8 @@ class By(StrEnum):
 class Group:
     """One line of a report. `success`: completed ÷ (completed + failed + timed out); None if none ended so.
 
-    `hours_per_unit`: GPU-hours per 1,000 requests or per million tokens, where applications report what they serve.
+    The rest is what applications report: `requests` answered in all, `requests_ok` the share without an error, latency, and in
+    `hours_per_unit` GPU-hours per 1,000 requests or per million tokens. None or missing where none does.
     """
 
     name: str
@@ -51,6 +54,10 @@ class Group:
     starved: int
     success: float | None
     hours_per_completed: float | None
+    requests: int = 0
+    requests_ok: float | None = None
+    latency_p50_s: float | None = None
+    latency_p99_s: float | None = None
     hours_per_unit: dict[str, float] = field(default_factory=dict)
 
 
@@ -91,6 +98,7 @@ def _group(name: str, rows: Sequence[Row], starved_after_s: float) -> Group:
     states = {state: sum(row.state == state for row in jobs) for state in sorted({row.state for row in jobs})}
     completed = states.get(JobState.COMPLETED.value, 0)
     ended = completed + sum(states.get(state, 0) for state in ENDED_BADLY)
+    served = sum_of(row.served for row in rows)
     job_gpu_ms = sum(row.held_gpu_ms for row in jobs)
     return Group(
         name=name,
@@ -110,21 +118,26 @@ def _group(name: str, rows: Sequence[Row], starved_after_s: float) -> Group:
         starved=sum(row.wait_ms is not None and row.wait_ms > starved_after_s * 1000 for row in jobs),
         success=completed / ended if ended else None,
         hours_per_completed=job_gpu_ms / GPU_HOUR_MS / completed if completed else None,
+        requests=served.requests,
+        requests_ok=served.success,
+        latency_p50_s=served.p50_s,
+        latency_p99_s=served.p99_s,
         hours_per_unit=_hours_per_unit(rows),
     )
 
 
 def _hours_per_unit(rows: Sequence[Row]) -> dict[str, float]:
     """`1,000 requests` → GPU-hours. A rate's name ends in `/s`; applications with several units count in each."""
-    amounts: dict[str, float] = {}
+    amounts: dict[str, list[float]] = {}
     gpu_ms: dict[str, int] = {}
     for row in rows:
-        for unit, amount in row.served:
+        for unit, amount in row.served.amounts:
             what = unit.removesuffix("/s")
-            amounts[what] = amounts.get(what, 0.0) + amount
+            amounts.setdefault(what, []).append(amount)
             gpu_ms[what] = gpu_ms.get(what, 0) + row.held_gpu_ms
     found = {}
-    for what, amount in sorted(amounts.items()):
+    for what, each in sorted(amounts.items()):
+        amount = fsum(each)
         batch, text = (1_000_000, "million tokens") if what == "tokens" else (1_000, f"1,000 {what}")
         if amount > 0:
             found[text] = gpu_ms[what] / GPU_HOUR_MS / amount * batch

@@ -54,9 +54,12 @@ def report_document(report: Report) -> dict[str, Any]:
 
 
 def report_table(report: Report) -> Table:
-    """For a terminal: GPU-hours first, then what they bought."""
+    """For a terminal: GPU-hours first, then what they bought; how requests were served only where applications tell it."""
+    told = (report.total.requests_ok, report.total.latency_p50_s, report.total.latency_p99_s)
+    serving = any(one is not None for one in told)
     headings = (report.by.value.upper(), "GPU-H", "EFFECTIVE", "IDLE", "LOST", "JOBS", "DONE", "SUCCESS", "GPU-H/DONE")
-    rest = ("INTERRUPTED", "RESUMED", "STARVED", "RUN", "WAIT", "PER OUTPUT")
+    requests = ("REQUESTS OK", "LATENCY P50", "P99") if serving else ()
+    rest = ("INTERRUPTED", "RESUMED", "STARVED", "RUN", "WAIT", *requests, "PER OUTPUT")
     table = plain_table(*headings, *rest, right=(*headings[1:], *rest[:-1]))
     for group in (*report.groups, report.total):
         table.add_row(
@@ -64,10 +67,20 @@ def report_table(report: Report) -> Table:
             str(group.jobs), str(group.completed), "" if group.success is None else f"{group.success:.0%}",
             "" if group.hours_per_completed is None else _hours(group.hours_per_completed),
             str(group.interruptions), str(group.resumptions), str(group.starved), str(group.running), str(group.waiting),
+            *(_requests(group) if serving else ()),
             ", ".join(f"{_small(hours)} GPU-h per {unit}" for unit, hours in group.hours_per_unit.items()),
             end_section=group is report.groups[-1] if report.groups else False,
         )  # fmt: skip
     return table
+
+
+def _requests(group: Group) -> tuple[str, str, str]:
+    ok = "" if group.requests_ok is None else f"{group.requests_ok:.3%}"
+    return ok, _latency(group.latency_p50_s), _latency(group.latency_p99_s)
+
+
+def _latency(latency_s: float | None) -> str:
+    return "" if latency_s is None else f"{latency_s * 1000:,.0f} ms" if latency_s < 10 else f"{latency_s:,.0f} s"
 
 
 def _hours(hours: float) -> str:
@@ -131,6 +144,8 @@ def report_html(report: Report, now_ms: int) -> str:
         ("interruptions", str(total.interruptions)),
         (f"waited over {duration_text(report.starved_after_s)}", str(total.starved)),
     ]
+    if total.requests_ok is not None:
+        facts.append(("requests without an error", f"{total.requests_ok:.3%}"))
     tiles = "".join(f"<div><b>{escape(value)}</b>{escape(name)}</div>" for name, value in facts)
     return (
         f"<!doctype html><html lang=en><meta charset=utf-8><meta name=viewport content='width=device-width'>"

@@ -1,7 +1,7 @@
 // GPU-hours and what they bought, by team, user, job or kind; the same numbers as `gpugrid report`.
 
 import { fill, h } from "./dom.js";
-import { count, percent } from "./words.js";
+import { count, milliseconds, percent } from "./words.js";
 
 const REFRESH_MS = 10_000;
 const PARTS = [["effective_h", "effective", "var(--accent)"], ["idle_h", "idle", "var(--application)"], ["lost_h", "lost to restarts", "var(--bad)"]];
@@ -36,7 +36,7 @@ function table(app, report) {
   if (!report.rows.length) return h("p.note", {}, "Nobody held a GPU in that time.");
   const most = Math.max(...report.rows.map((row) => row.held_h), 1e-9), by = report.by;
   const units = Object.keys(report.total).filter((name) => name.startsWith("gpu_hours_per_"));
-  const heads = [["GPU-hours", "held_h", hours], ["Effective", "effective_h", hours], ["Idle", "idle_h", hours], ["Lost", "lost_h", hours], ["Jobs", "jobs", count], ["Completed", "completed", count], ["Success", "success", (value) => percent(value)], ["Per completed", "hours_per_completed", hours], ["Interrupted", "interruptions", count], ["Resumed", "resumptions", count], ["Starved", "starved", count], ...units.map((name) => [`per ${name.slice(14).replaceAll("_", " ")}`, name, (value) => value.toPrecision(2)])];
+  const heads = [["GPU-hours", "held_h", hours], ["Effective", "effective_h", hours], ["Idle", "idle_h", hours], ["Lost", "lost_h", hours], ["Jobs", "jobs", count], ["Completed", "completed", count], ["Success", "success", (value) => percent(value)], ["Per completed", "hours_per_completed", hours], ["Interrupted", "interruptions", count], ["Resumed", "resumptions", count], ["Starved", "starved", count], ...REQUESTS.filter(([, name]) => report.total[name] !== null), ...units.map((name) => [`per ${name.slice(14).replaceAll("_", " ")}`, name, (value) => value.toPrecision(2)])];
   const line = (row) => h("tr", {}, h("td", {}, by === "job" && app.store.jobs.has(row[by]) ? h("button.link", { type: "button", onclick: () => app.select(row[by]) }, row[by]) : row[by]),
     h("td", {}, row[by] === "total" ? "" : h("span.bars", { "aria-hidden": "true" }, PARTS.map(([part, , colour]) => h("i", { css: { width: `${(row[part] / most) * 100}%`, background: colour } })))),
     heads.map(([, name, text]) => h("td.n", {}, row[name] === null || row[name] === undefined ? "" : text(row[name]))));
@@ -45,4 +45,6 @@ function table(app, report) {
     h("tbody", {}, report.rows.slice(0, 300).map(line)), h("tfoot", {}, line({ ...report.total, [by]: "total" }))));
 }
 
+const seconds = (value) => milliseconds(value * 1000);
+const REQUESTS = [["Requests ok", "requests_ok", (value) => `${(value * 100).toFixed(3)} %`], ["Latency P50", "latency_p50_s", seconds], ["P99", "latency_p99_s", seconds]];
 const hours = (value) => (value >= 100 ? count(value) : value.toFixed(value < 1 && value > 0 ? 2 : 1));
