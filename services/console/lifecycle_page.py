@@ -34,8 +34,11 @@ RULES = """
   seconds (at most 64 times the first) and starts again from its last checkpoint, at most three starts in all; with `always` there is no
   such limit, and the first pause is 10 s at least. Interruptions (drain, lost node, broken gang) are no failures and have no limit. A
   real-time application is always started again, by its executor: after 1, 2, 4 … 64 s.
-- **Time limit.** At the limit the job is asked for a checkpoint, stopped, and ends as `timed_out`. The executor enforces it, too, should
-  the allocator be away. A changed limit (`gpugrid change JOB --limit`) counts at once, also for a running job.
+- **Time limit.** At the limit its executor asks the job for a checkpoint, stops it, and it ends as `timed_out`. The executor measures on
+  the machine, by a clock that nobody sets (what ran before its own restart, by the system's clock); a gang's limit is that of the part
+  that began first. Where that doesn't happen the allocator orders the stop 15 minutes after the limit, counted from the report of the
+  start: so late because the clocks of two allocators may differ. A changed limit (`gpugrid change JOB --limit`) counts at once, also for
+  a running job.
 - **Overtime.** A job that runs beyond its forecast's P90 keeps its GPUs: the forecaster makes a new forecast for what is left, the grid is
   planned with it, its status says `overtime`, and only the limit ends the job.
 - **Cancel.** While it waits, a job is cancelled at once; while it holds GPUs, after its checkpoint and its stop. The end that was first

@@ -26,6 +26,10 @@ class Clock(Protocol):
         """Monotonic wall seconds with sub-millisecond resolution, for latency and time-outs. Arbitrary origin."""
         ...
 
+    def steady_ms(self) -> int:
+        """Domain milliseconds of arbitrary origin, for durations: goes on steadily when the system's clock is set."""
+        ...
+
     async def sleep_wall(self, duration_s: float) -> None: ...
 
     async def sleep_until(self, domain_ms: int) -> None:
@@ -48,6 +52,9 @@ class WallClock:
 
     def wall_s(self) -> float:
         return time.monotonic()
+
+    def steady_ms(self) -> int:
+        return time.monotonic_ns() // 1_000_000
 
     async def sleep_wall(self, duration_s: float) -> None:
         await asyncio.sleep(duration_s)

@@ -89,6 +89,9 @@ class ScaledClock:
     def wall_s(self) -> float:
         return time.monotonic()
 
+    def steady_ms(self) -> int:
+        return self.now_ms()  # drawn over the monotonic clock anyway
+
     @property
     def speed(self) -> float:
         """Domain seconds per wall second now; 0 while paused."""

@@ -111,6 +111,9 @@ class VirtualClock:
     def wall_s(self) -> float:
         return self._loop.time()
 
+    def steady_ms(self) -> int:
+        return self._elapsed_ms(self._speed)
+
     async def sleep_wall(self, duration_s: float) -> None:
         await asyncio.sleep(duration_s)
 

@@ -29,6 +29,9 @@ from services.allocator.core.state import Changes, Job, State
 HOLDERS_JOBS_MAX = 256
 """Holders are named for so many jobs per decision: names are what makes a record large."""
 HOLDERS_MAX = 4
+LIMIT_GRACE_S = 900.0
+"""So long after the limit, counted from the report of the start, the allocator stops a job itself. More than the clocks of two
+allocators may differ by: one heard of the start, the other may be the one that stops."""
 FOLLOWED_PART = 4
 """The search from full mode's answer gets this part of the budget of fast mode's own: it begins near its end."""
 _ACCEPTED = TYPE_OF[JobAccepted]
@@ -49,8 +52,9 @@ def timed_stops(state: State, now: Now) -> list[Effect]:
 
 
 def limit_ms(job: Job) -> int:
-    """Domain time at which a started job has used up its time limit."""
-    return (job.started_ms or 0) + int(job.spec.time_limit_s * 1000)
+    """Domain time at which a started job has used up its time limit whatever the clocks say. Its executor, which measures on the
+    machine, stops it before; this is for one that doesn't."""
+    return max(job.heard_ms, job.started_ms or 0) + int((job.spec.time_limit_s + LIMIT_GRACE_S) * 1000)
 
 
 def _drained(state: State, node_id: str, now: Now) -> bool:

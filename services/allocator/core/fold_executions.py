@@ -9,7 +9,7 @@ from schemas import executions
 from schemas.executions import StopCause
 from schemas.records import Now
 from schemas.status import JobState
-from services.allocator.core.lifecycle import late_completion, move, part_ended
+from services.allocator.core.lifecycle import late_completion, move, order_stop, part_ended
 from services.allocator.core.phases import Happening
 from services.allocator.core.state import (
     PART_COMPLETED,
@@ -52,6 +52,7 @@ def _started(state: State, event: executions.JobStarted, traceparent: str, now: 
     job, part = found
     part.status = PART_RUNNING
     job.started_ms = max(job.started_ms or 0, _moment(job, event.time_ms, now))
+    job.heard_ms = now.domain_ms
     if job.state is JobState.STARTING and all(part.status != PART_PLACED for part in job.parts):
         move(job, Happening.STARTED)
     changes.job(job)
@@ -77,7 +78,7 @@ def _stopped(state: State, event: executions.JobStopped, traceparent: str, now: 
         if event.checkpointed:
             job.fraction = max(job.fraction, event.fraction)
         if event.cause is StopCause.TIME_LIMIT and not job.stop_cause:
-            job.stop_cause = StopCause.TIME_LIMIT.value
+            order_stop(job, StopCause.TIME_LIMIT, changes)  # of its parts on other nodes
         part_ended(state, job, event.node, PART_STOPPED, _moment(job, event.time_ms, now), event.cause.value, changes)
 
 

@@ -45,7 +45,7 @@ class Part(Struct):
 class Job(Struct):
     """A batch-like job. `parts` belong to the newest attempt, `earlier` to those before, by number (a late end still counts).
 
-    `phase` moves by the table of `phases.py` only, and `state` is what the public calls it.
+    `phase` moves by the table of `phases.py` only, and `state` is what the public calls it. `heard_ms`: when its start was reported.
     """
 
     job_id: str
@@ -72,6 +72,7 @@ class Job(Struct):
     placed_p50_s: float = 0.0
     placed_p90_s: float = 0.0
     started_ms: int | None = None
+    heard_ms: int = 0
     overtime: bool = False
     fraction: float = 0.0
     fraction_at_start: float = 0.0

@@ -21,6 +21,8 @@ class Live:
         self.unwanted = asyncio.Event()
         self.limit: asyncio.Task[Any] | None = None
         self.limit_s = 0.0
+        self.began_ms: int | None = None
+        """By the steady clock; known once it is held to a limit."""
         self._tasks: list[asyncio.Task[Any]] = []
 
     def keep(self, task: asyncio.Task[Any]) -> None:

@@ -16,7 +16,7 @@ from typing import Any
 from schemas.executions import FailureCause, StopCause
 from schemas.placements import Assignment, NodePlaced
 from services.executor.core import reports
-from services.executor.core.journal import Applied, LocalRun, Moved, NodeState, RunFacts, RunKey, Terminating, run_key
+from services.executor.core.journal import Applied, LocalRun, Moved, NodeState, RunKey, Terminating, run_key
 from services.executor.core.lifecycle import Event, State
 from services.executor.core.reconcile import (
     Action,
@@ -267,17 +267,24 @@ class Node:
     # --- limits
 
     def _limit(self, key: RunKey, limit_s: float) -> None:
-        """Hold a living run to its time limit, which may have been changed. A safety net: the allocator usually stops it first."""
+        """Hold a living run to its time limit, which may have been changed. The allocator's own stop comes later, if ever."""
         live, run = self._live.get(key), self.state.runs.get(key)
         if live is None or run is None or run.facts is None or run.assignment.application or live.limit_s == limit_s:
             return
         if live.limit is not None:
             live.limit.cancel()
         live.limit_s = limit_s
-        live.limit = self._spawn(self._enforce_limit(key, run.facts, limit_s)) if limit_s > 0 else None
+        clock = self._around.clock
+        if live.began_ms is None:
+            live.began_ms = clock.steady_ms() - max(0, clock.now_ms() - run.facts.started_ms)
+        due_ms = live.began_ms + round(limit_s * 1000)
+        live.limit = self._spawn(self._enforce_limit(key, due_ms)) if limit_s > 0 else None
 
-    async def _enforce_limit(self, key: RunKey, facts: RunFacts, limit_s: float) -> None:
-        await self._around.clock.sleep_until(facts.started_ms + round(limit_s * 1000))
+    async def _enforce_limit(self, key: RunKey, due_ms: int) -> None:
+        """`due_ms` by the steady clock: a system clock that is set meanwhile takes nothing from the job."""
+        clock = self._around.clock
+        while (left_ms := due_ms - clock.steady_ms()) > 0:
+            await clock.sleep_until(clock.now_ms() + left_ms)
         run = self.state.runs[key]
         if run.state is not State.STOPPING:
             self._carry_out([stop_of(run, StopCause.TIME_LIMIT)])

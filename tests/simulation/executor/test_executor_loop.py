@@ -187,7 +187,7 @@ def test_an_assignment_withdrawn_before_it_was_seen_is_reported_as_stopped():
     assert (stopped.run_s, stopped.fraction, stopped.cause) == (0.0, 0.4, StopCause.CANCELLED)
 
 
-def test_the_time_limit_is_a_local_safety_net():
+def test_the_time_limit_is_enforced_without_an_order():
     async def scenario(rig: Rig):
         await rig.start()
         await rig.place(placed(1, assignment("a", 0, run_s=1000.0, time_limit_s=150.0, checkpoint=SAVES)))
@@ -197,6 +197,21 @@ def test_the_time_limit_is_a_local_safety_net():
     assert rig.said() == ["started", "checkpointed", "stopped"]
     (stopped,) = rig.events(JobStopped)
     assert (stopped.cause, stopped.run_s, stopped.fraction) == (StopCause.TIME_LIMIT, 160.0, 0.15)
+
+
+@pytest.mark.parametrize("set_s", [60.0, -60.0])
+def test_a_system_clock_that_is_set_takes_nothing_from_a_time_limit(set_s: float):
+    async def scenario(rig: Rig):
+        await rig.start()
+        await rig.place(placed(1, assignment("a", 0, run_s=1000.0, time_limit_s=150.0)))
+        await rig.wait_s(50)
+        rig.clock._domain_skew_ms += round(set_s * 1000)
+        begun_s = rig.clock.wall_s()
+        while "stopped" not in rig.said():
+            await rig.clock.sleep_wall(1.0)
+        return rig.clock.wall_s() - begun_s
+
+    assert 100.0 <= virtually(scenario) <= max(100.0, 100.0 - set_s) + 2.0
 
 
 @pytest.mark.parametrize(("changed_s", "stopped_s"), [(400.0, 400.0), (50.0, 100.0), (0.0, None)])

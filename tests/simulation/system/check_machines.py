@@ -20,8 +20,7 @@ from tests.simulation.system.evidence import Evidence
 from tests.simulation.system.machine import Machine, Proc
 
 HOURS_TOLERANCE_S = 0.2
-LIMIT_TOLERANCE_S = 30.0
-"""A stop for a time limit may come early by the time a start takes to be reported, twelve domain seconds per wall second."""
+LIMIT_TOLERANCE_S = 1.0
 End = JobCompleted | JobFailed | JobStopped
 
 
@@ -44,6 +43,7 @@ def check_machines(evidence: Evidence, lives: dict[str, Life]) -> list[str]:
             found += _wrong_cards(machine, proc, attempt)
             found += _wrong_report(evidence, machine, proc, ends)
             found += _unfounded_stop(machine, proc, life, ends, gone, drains)
+            found += _early_limit(evidence, machine, proc, life, ends)
     return found + _left_running(evidence) + _applications(evidence)
 
 
@@ -165,17 +165,24 @@ def _unfounded_stop(
         StopCause.SCALED_DOWN: False,
         StopCause.PREEMPTED: attempt.number in life.places_lost,
     }
-    if report.cause is StopCause.TIME_LIMIT:
-        assert proc.until_ms is not None
-        assert life.accepted is not None
-        ran_s = (proc.until_ms - proc.from_ms) / 1000
-        wrong_s = abs(proc.facts.started_ms - proc.from_ms) / 1000  # by so much the machine's clock was off
-        if ran_s + LIMIT_TOLERANCE_S + wrong_s < min(proc.time_limit_s, life.accepted.spec.time_limit_s, 7200.0):
-            return [
-                f"{_name(machine, proc)} was stopped for its limit of {proc.time_limit_s:.0f} s after {ran_s:.0f} s"
-            ]
     if not founded[report.cause]:
         return [f"{_name(machine, proc)} was stopped: {report.cause.value}, and nothing says why"]
+    return []
+
+
+def _early_limit(
+    evidence: Evidence, machine: Machine, proc: Proc, life: Life, ends: dict[tuple[str, int, str], dict[str, End]]
+) -> list[str]:
+    """No clock may take anything from a job's time. A gang's time is that of its part that began first."""
+    report = next(iter(ends.get((proc.key[0], proc.key[1], machine.name), {}).values()), None)
+    if not isinstance(report, JobStopped) or report.cause is not StopCause.TIME_LIMIT or proc.until_ms is None:
+        return []
+    assert life.accepted is not None
+    parts = [other for each in evidence.machines.values() for other in each.procs.values()]
+    begun_ms = min(other.from_ms for other in parts if other.key[:2] == proc.key[:2])
+    ran_s, limit_s = (proc.until_ms - begun_ms) / 1000, min(proc.time_limit_s, life.accepted.spec.time_limit_s, 7200.0)
+    if ran_s + LIMIT_TOLERANCE_S < limit_s:
+        return [f"{_name(machine, proc)} was stopped for its limit of {limit_s:.0f} s after {ran_s:.0f} s"]
     return []
 
 

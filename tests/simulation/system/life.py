@@ -119,6 +119,7 @@ class LifeClock:
         self.now_ms = clock.now_ms
         self.wall_ms = clock.wall_ms
         self.wall_s = clock.wall_s
+        self.steady_ms = clock.steady_ms
 
     async def sleep_wall(self, duration_s: float) -> None:
         await self._clock.sleep_wall(duration_s)

@@ -12,6 +12,7 @@ from schemas.forecasts import DurationForecast
 from schemas.jobs import CheckpointMode, CheckpointPolicy, JobRevoked, RestartMode, RestartPolicy
 from schemas.nodes import Health
 from schemas.status import JobState
+from services.allocator.core.commit import LIMIT_GRACE_S
 from services.allocator.core.phases import FINAL, HOLDING, Phase
 from tests import build
 from tests.allocator_driver import Driver
@@ -61,7 +62,7 @@ def lost() -> Driver:
 
 def stopping() -> Driver:
     driver = running()
-    driver.pass_ms(int(driver.job("j").spec.time_limit_s * 1000)).give()
+    driver.pass_ms(int((driver.job("j").spec.time_limit_s + LIMIT_GRACE_S) * 1000)).give()
     return driver
 
 
@@ -145,7 +146,7 @@ def test_overtime_changes_nothing_but_the_forecast_until_the_limit() -> None:
     assert phase_of(driver) is Phase.RUNNING
     assert (driver.status("j").state, driver.status("j").reason) == (JobState.RUNNING, "overtime")
     limit_ms = int(driver.job("j").spec.time_limit_s * 1000)
-    driver.pass_ms(limit_ms).give()
+    driver.pass_ms(limit_ms + int(LIMIT_GRACE_S * 1000)).give()
     assert phase_of(driver) is Phase.STOPPING
     driver.give(build.stopped("j", "n00", driver.now_ms, StopCause.TIME_LIMIT))
     assert driver.state.finished["j"].state is JobState.TIMED_OUT

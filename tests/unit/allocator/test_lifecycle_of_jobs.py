@@ -6,11 +6,13 @@ from schemas.executions import NodeReported, StopCause
 from schemas.jobs import JobRevoked, RestartMode, RestartPolicy
 from schemas.nodes import Health
 from schemas.status import JobState
+from services.allocator.core.commit import LIMIT_GRACE_S
 from services.allocator.core.state import PART_LOST
 from tests import build
 from tests.allocator_driver import SETTINGS, Driver
 
 HOUR_MS = 3_600_000
+GRACE_MS = int(LIMIT_GRACE_S * 1000)
 
 
 def running(*sizes: int, nodes: int = 2, **changed) -> Driver:
@@ -150,11 +152,20 @@ def test_cancel_queued_is_final_at_once_and_cancel_running_waits_for_the_stop() 
 
 def test_the_time_limit_stops_and_ends_as_timed_out() -> None:
     driver = running(1, nodes=1, time_limit_s=7200.0)
-    driver.pass_ms(2 * HOUR_MS - 1).give()
-    assert driver.job("j").state is JobState.RUNNING
+    driver.pass_ms(2 * HOUR_MS + GRACE_MS - 1).give()
+    assert driver.job("j").state is JobState.RUNNING, "its executor stops it, and measures better"
     driver.pass_ms(1).give()
     assert driver.job("j").stop_cause == StopCause.TIME_LIMIT.value
     driver.give(build.stopped("j", "n00", driver.now_ms, StopCause.TIME_LIMIT))
+    assert driver.state.finished["j"].state is JobState.TIMED_OUT
+
+
+def test_a_limit_that_an_executor_enforced_stops_the_whole_gang() -> None:
+    driver = running(16, nodes=2, time_limit_s=7200.0)
+    driver.pass_ms(2 * HOUR_MS).give(build.stopped("j", "n00", driver.now_ms, StopCause.TIME_LIMIT))
+    assert driver.job("j").state is JobState.STOPPING
+    assert driver.placement("n01").assignments[0].stop_cause is StopCause.TIME_LIMIT
+    driver.give(build.stopped("j", "n01", driver.now_ms, StopCause.TIME_LIMIT))
     assert driver.state.finished["j"].state is JobState.TIMED_OUT
 
 

@@ -7,6 +7,7 @@ import pytest
 from schemas.executions import StopCause
 from schemas.jobs import RestartMode, RestartPolicy
 from schemas.status import JobState
+from services.allocator.core.commit import LIMIT_GRACE_S
 from tests import build
 from tests.allocator_driver import Driver
 
@@ -20,13 +21,21 @@ def placed_job(**changed) -> Driver:
 
 
 @pytest.mark.parametrize("ahead_ms", AHEAD_MS)
-def test_a_time_limit_counts_from_a_start_that_can_be_true(ahead_ms: int):
-    driver = placed_job(time_limit_s=100.0).pass_ms(1_000)
+def test_a_time_limit_counts_from_the_report_of_the_start_whatever_it_says(ahead_ms: int):
+    driver = placed_job(time_limit_s=100.0).pass_ms(60_000)
     driver.give(build.started("j", "n00", driver.now_ms + ahead_ms))
-    driver.pass_ms(99_000).give()
+    driver.pass_ms(99_000 + int(LIMIT_GRACE_S * 1000)).give()
     assert driver.job("j").state is JobState.RUNNING
     driver.pass_ms(1_000).give()
     assert driver.job("j").stop_cause == StopCause.TIME_LIMIT.value
+
+
+def test_a_successor_whose_clock_is_ahead_takes_nothing_from_a_job():
+    """Found by a seed: one allocator heard of the start, the other, 800 s ahead, judged the limit."""
+    driver = placed_job(time_limit_s=100.0).pass_ms(1_000)
+    driver.give(build.started("j", "n00", driver.now_ms))
+    driver.pass_ms(800_000).give()
+    assert driver.job("j").state is JobState.RUNNING
 
 
 @pytest.mark.parametrize("ahead_ms", AHEAD_MS)

@@ -39,6 +39,9 @@ class StandingClock:
     def wall_s(self) -> float:
         return 0.0
 
+    def steady_ms(self) -> int:
+        return 0
+
     async def sleep_wall(self, duration_s: float) -> None: ...
 
     async def sleep_until(self, domain_ms: int) -> None: ...
