@@ -100,6 +100,12 @@ def tree_of(spans: Iterable[SpanLine]) -> list[tuple[int, SpanLine]]:
     return ordered
 
 
+def name_of(span: SpanLine) -> str:
+    """With what was done, where a name stands for several things."""
+    action = span.attributes.get("gpugrid.action")
+    return span.name if action is None else f"{span.name} {action}"
+
+
 def bar(span: SpanLine, first_ns: int, last_ns: int, characters: int = BAR_CHARACTERS) -> str:
     """The span's place on the axis; at least one character wide."""
     whole_ns = max(1, last_ns - first_ns)
@@ -117,7 +123,7 @@ def waterfall_table(spans: Sequence[SpanLine]) -> Table:
     for depth, span in rows:
         table.add_row(
             span.service,
-            Text("  " * depth + span.name, style="red" if span.error else ""),
+            Text("  " * depth + name_of(span), style="red" if span.error else ""),
             f"{(span.start_ns - first_ns) / 1e6:.1f}",
             f"{duration_ms(span):.1f}",
             Text(bar(span, first_ns, last_ns), style="red" if span.error else "cyan"),

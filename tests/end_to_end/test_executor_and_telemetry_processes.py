@@ -22,6 +22,7 @@ from schemas.messages import message
 from schemas.nodes import Health, NodeStateChanged
 from schemas.placements import NodePlaced
 from schemas.topics import BY_NAME
+from services.console.health_view import healths
 from services.runtime.bus.kafka import KafkaBus
 from services.runtime.health import read_health
 from tests.unit.executor.executor_rig import assignment, placed
@@ -92,6 +93,16 @@ class Stage:
         finally:
             await reader.stop()
         return found
+
+    async def lags(self, instance_id: str, wanted: dict[str, int]) -> None:
+        """Wait until a process tells just this lag."""
+        deadline = time.monotonic() + PATIENCE_S
+        while (told := self.lag_of(instance_id)) != wanted:
+            assert time.monotonic() < deadline, f"waited too long for a lag of {wanted}; told is {told}"
+            await asyncio.sleep(0.2)
+
+    def lag_of(self, instance_id: str) -> dict[str, int]:
+        return next((dict(one.lag) for one in healths(self.folder / "run") if one.instance_id == instance_id), {})
 
 
 @pytest.fixture
@@ -172,3 +183,4 @@ async def test_a_killed_broker_delays_reports_and_loses_none(stage: Stage) -> No
     await stage.place(placed(2, assignment("c", 0, run_s=0.1), assignment("b", 1, run_s=3600.0)))
     found = await stage.until("executions", lambda found: any(event.job_id == "c" for event in of(JobCompleted, found)))
     assert [event.job_id for event in of(JobStarted, found)] == ["a", "b", "c"]
+    await stage.lags("executor-0", {"placements": 0})
