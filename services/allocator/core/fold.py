@@ -19,6 +19,7 @@ from services.allocator.core.phases import Happening
 from services.allocator.core.rule_checks import contradictions
 from services.allocator.core.state import (
     CLOSED_APPS_MAX,
+    EARLY_DRAINS_MAX,
     EARLY_FORECASTS_MAX,
     FINISHED_KEPT_MS,
     PART_LOST,
@@ -117,7 +118,7 @@ def _duration_forecast(
     job = state.jobs.get(event.job_id)
     if job is None:
         if event.job_id not in state.finished:
-            _keep_early(state.early_forecasts, event.job_id, list(event.sizes))
+            _keep_early(state.early_forecasts, event.job_id, list(event.sizes), EARLY_FORECASTS_MAX)
         return
     if event.attempt and event.attempt != job.attempt:
         return
@@ -138,14 +139,14 @@ def _demand_forecast(
         return  # half a forecast is none: the last one goes on
     app = state.apps.get(event.app_id)
     if app is None:
-        _keep_early(state.early_demand, event.app_id, event)
+        _keep_early(state.early_demand, event.app_id, event, EARLY_FORECASTS_MAX)
     elif app.forecast is None or event.made_ms >= app.forecast.made_ms:
         app.forecast = event
 
 
-def _keep_early(waiting: dict[str, Any], key: str, value: Any) -> None:
+def _keep_early(waiting: dict[str, Any], key: str, value: Any, kept_max: int) -> None:
     waiting[key] = value
-    while len(waiting) > EARLY_FORECASTS_MAX:
+    while len(waiting) > kept_max:
         del waiting[next(iter(waiting))]
 
 
@@ -155,6 +156,7 @@ def _node_state(state: State, event: nodes.NodeStateChanged, traceparent: str, n
     if node is None:
         if event.health is nodes.Health.LOST or not healthy:
             return
+        drained_ms = state.early_drains.pop(event.node, None)
         state.nodes[event.node] = node = Node(
             node=event.node,
             pool=event.pool,
@@ -165,6 +167,8 @@ def _node_state(state: State, event: nodes.NodeStateChanged, traceparent: str, n
             rack=event.rack,
             incarnation=event.incarnation,
             said_ms=event.time_ms,
+            draining=drained_ms is not None,
+            drain_deadline_ms=drained_ms or 0,
         )
         changes.nodes[event.node] = None
         return
@@ -192,14 +196,16 @@ def _release_node(state: State, node: str, now: Now, changes: Changes) -> None:
 
 
 def _drain_node(state: State, event: commands.DrainNode, traceparent: str, now: Now, changes: Changes) -> None:
-    node = state.nodes.get(event.node)
-    if node is not None:
-        node.draining = True
-        node.drain_deadline_ms = event.ordered_ms + int(event.deadline_s * 1000)
+    node, deadline_ms = state.nodes.get(event.node), event.ordered_ms + int(event.deadline_s * 1000)
+    if node is None:
+        _keep_early(state.early_drains, event.node, deadline_ms, EARLY_DRAINS_MAX)
+    else:
+        node.draining, node.drain_deadline_ms = True, deadline_ms
 
 
 def _undrain_node(state: State, event: commands.UndrainNode, traceparent: str, now: Now, changes: Changes) -> None:
     node = state.nodes.get(event.node)
+    state.early_drains.pop(event.node, None)
     if node is not None:
         node.draining, node.drain_deadline_ms = False, 0
 

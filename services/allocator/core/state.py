@@ -33,6 +33,9 @@ ADVICE_KEPT_SHARE = 0.25
 EARLY_FORECASTS_MAX = 10_000
 """Forecasts that overtook their job; the oldest go first, the job then waits for the next one or takes the prior."""
 
+EARLY_DRAINS_MAX = 1_000
+"""Drains of nodes that telemetry hasn't told of yet; the oldest go first. More than a cluster's nodes that come back together."""
+
 
 class Part(Struct):
     """One node's share of an attempt: local GPU indices and how far it got."""
@@ -173,7 +176,7 @@ class Finished(Struct, array_like=True):
 class State(Struct, dict=True):
     """One cluster. `covered` maps "topic/partition" to the next offset; `last_id` is the last accepted record's id. `advice`: per
     pool the newest answer of full mode (`advice.py`). `rules`: those in force; `use`: per team what its ended jobs used.
-    `preemptions`: by the job that waits for its place.
+    `preemptions`: by the job that waits for its place. `early_drains`: deadline by node that nobody has heard of yet.
 
     `dict`: an index derived from the fields may hang on it (`index.py`); it is never encoded.
     """
@@ -195,6 +198,7 @@ class State(Struct, dict=True):
     obeyed: dict[str, bool] = field(default_factory=dict)
     early_forecasts: dict[str, list[SizeForecast]] = field(default_factory=dict)
     early_demand: dict[str, DemandForecast] = field(default_factory=dict)
+    early_drains: dict[str, int] = field(default_factory=dict)
     advice: dict[str, PlanImproved] = field(default_factory=dict)
     rules: Rules = Rules()
     use: dict[str, Use] = field(default_factory=dict)
