@@ -69,6 +69,7 @@ TRANSITIONS: dict[tuple[State, Event], State] = {
     (State.CHECKPOINTING, Event.ANSWERED): State.RUNNING,
     (State.CHECKPOINTING, Event.UNANSWERED): State.RUNNING,
     (State.CHECKPOINTING, Event.SAVED): State.CHECKPOINTING,
+    (State.CHECKPOINTING, Event.RELEASED): State.CHECKPOINTING,
     (State.CHECKPOINTING, Event.STOP): State.STOPPING,
     (State.CHECKPOINTING, Event.SUCCEEDED): State.COMPLETED,
     (State.CHECKPOINTING, Event.BROKE): State.FAILED,

@@ -53,3 +53,8 @@ def test_every_state_is_reached_from_waiting():
             if state in reached:
                 reached[following] = None
     assert set(reached) == set(State)
+
+
+@pytest.mark.parametrize("state", [State.RUNNING, State.CHECKPOINTING, State.STOPPING])
+def test_gpus_let_go_change_nothing_whatever_else_is_under_way(state: State) -> None:
+    assert advance(state, Event.RELEASED) is state
