@@ -19,11 +19,14 @@ from services.allocator.core.state import (
     PART_RUNNING,
     PART_STOPPED,
     PARTS_ALIVE,
+    SILENT_MS,
     Changes,
     Job,
     Part,
     State,
 )
+
+ExecutionFold = Callable[[State, Any, str, Now, Changes], None]
 
 
 def _current(state: State, job_id: str, attempt: int, node: str) -> tuple[Job, Part] | None:
@@ -79,7 +82,26 @@ def _stopped(state: State, event: executions.JobStopped, traceparent: str, now: 
             job.fraction = max(job.fraction, event.fraction)
         if event.cause is StopCause.TIME_LIMIT and not job.stop_cause:
             order_stop(job, StopCause.TIME_LIMIT, changes)  # of its parts on other nodes
+        silent = _left_waiting(job, event.node) if event.cause is StopCause.GANG_BROKEN and not job.stop_cause else []
+        if silent:
+            order_stop(job, StopCause.GANG_BROKEN, changes)
         part_ended(state, job, event.node, PART_STOPPED, _moment(job, event.time_ms, now), event.cause.value, changes)
+        for node in silent:
+            part_ended(state, job, node, PART_LOST, now.domain_ms, StopCause.GANG_BROKEN.value, changes)
+            if node in state.nodes:
+                state.nodes[node].silent_until_ms = now.domain_ms + SILENT_MS
+
+
+def _left_waiting(job: Job, node: str) -> list[str]:
+    """A node gave up waiting for the rest of its gang: those that never said a word. Who isn't prepared can't have started."""
+    return [part.node for part in job.parts if part.node != node and part.status == PART_PLACED and not part.prepared]
+
+
+def forget_silence(state: State, now_ms: int) -> None:
+    """Nodes that were silent for long are tried again."""
+    for node in state.nodes.values():
+        if node.silent_until_ms <= now_ms:
+            node.silent_until_ms = 0
 
 
 def _completed(state: State, event: executions.JobCompleted, traceparent: str, now: Now, changes: Changes) -> None:
@@ -143,16 +165,30 @@ def _serves_no_longer(state: State, app_id: str, node: str, changes: Changes) ->
 
 
 def _prepared(state: State, event: executions.JobPrepared, traceparent: str, now: Now, changes: Changes) -> None:
-    """Said by the nodes of a gang to each other."""
+    """Said by the nodes of a gang to each other; it tells who was silent, should they not come together."""
+    found = _current(state, event.job_id, event.attempt, event.node)
+    if found is not None:
+        found[1].prepared = True
 
 
-EXECUTION_FOLDS: dict[type, Callable[[State, Any, str, Now, Changes], None]] = {
-    executions.JobPrepared: _prepared,
-    executions.JobStarted: _started,
-    executions.JobReady: _ready,
-    executions.JobCheckpointed: _checkpointed,
-    executions.JobStopped: _stopped,
-    executions.JobCompleted: _completed,
-    executions.JobFailed: _failed,
-    executions.NodeReported: _reported,
+def _heard(fold: ExecutionFold) -> ExecutionFold:
+    """Whatever an executor says, it is not silent."""
+
+    def folded(state: State, event: Any, traceparent: str, now: Now, changes: Changes) -> None:
+        if event.node in state.nodes:
+            state.nodes[event.node].silent_until_ms = 0
+        fold(state, event, traceparent, now, changes)
+
+    return folded
+
+
+EXECUTION_FOLDS: dict[type, ExecutionFold] = {
+    executions.JobPrepared: _heard(_prepared),
+    executions.JobStarted: _heard(_started),
+    executions.JobReady: _heard(_ready),
+    executions.JobCheckpointed: _heard(_checkpointed),
+    executions.JobStopped: _heard(_stopped),
+    executions.JobCompleted: _heard(_completed),
+    executions.JobFailed: _heard(_failed),
+    executions.NodeReported: _heard(_reported),
 }

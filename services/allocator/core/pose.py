@@ -251,7 +251,7 @@ def _gpu_states(state: State, layout: Layout) -> list[int]:
         for index in range(node.size):
             if node.health is Health.LOST:
                 states.append(GpuState.UNUSABLE)
-            elif node.health is Health.SUSPECT or node.draining or not node.healthy[index] or index in node.quarantined:
+            elif not node.takes_new or not node.healthy[index] or index in node.quarantined:
                 states.append(GpuState.HELD_ONLY)
             else:
                 states.append(GpuState.USABLE)

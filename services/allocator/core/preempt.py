@@ -14,7 +14,6 @@ import numpy as np
 
 from schemas.decisions import Effect, Placed, Preempted
 from schemas.jobs import CheckpointMode
-from schemas.nodes import Health
 from schemas.records import Now
 from schemas.rules import QueueRules
 from services.allocator.core.caps import without_running
@@ -85,7 +84,7 @@ def _is_free(state: State, held: Preemption) -> bool:
     cards = {(part.node, gpu) for part in held.placed for gpu in part.gpus}
     for node_id, gpu in cards:
         node = state.nodes.get(node_id)
-        if node is None or node.draining or node.health in (Health.SUSPECT, Health.LOST):
+        if node is None or not node.takes_new:
             return False
         if gpu >= node.size or not node.healthy[gpu] or gpu in node.quarantined:
             return False

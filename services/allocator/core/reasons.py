@@ -58,7 +58,7 @@ SENTENCES: dict[Reason, str] = {
     Reason.NOT_BEFORE: "The job may not start before a later step.",
     Reason.SIZE_EXCEEDS_POOL: "Every size the job offers is larger than any block this pool can form.",
     Reason.MEMORY_EXCEEDS_GPU: "The job needs more memory per GPU than this pool's GPUs have.",
-    Reason.NODE_DEGRADED: "Only GPUs on suspect, draining or lost nodes would fit.",
+    Reason.NODE_DEGRADED: "Only GPUs on suspect, silent, draining or lost nodes would fit.",
     Reason.NO_CAPACITY: "The pool has no usable GPU at all.",
     Reason.CLUSTER_UNKNOWN: "No such cluster is configured.",
     Reason.POOL_UNKNOWN: "The cluster has no such pool.",

@@ -35,14 +35,17 @@ EARLY_FORECASTS_MAX = 10_000
 
 EARLY_DRAINS_MAX = 1_000
 """Drains of nodes that telemetry hasn't told of yet; the oldest go first. More than a cluster's nodes that come back together."""
+SILENT_MS = 1_800_000
+"""A node whose executor left a gang waiting gets nothing new for so long, or until its executor speaks: then it is tried again."""
 
 
 class Part(Struct):
-    """One node's share of an attempt: local GPU indices and how far it got."""
+    """One node's share of an attempt: local GPU indices and how far it got. `prepared`: its executor said that it could start."""
 
     node: str
     gpus: list[int]
     status: str = PART_PLACED
+    prepared: bool = False
 
 
 class Job(Struct):
@@ -122,7 +125,8 @@ class Node(Struct):
     """A node as telemetry knows it, plus what operators ordered. `size` never shrinks: a lost GPU keeps its place.
 
     `quarantined`: GPUs whose memory somebody still holds, by the executor's own look at them. `said_ms`: time of the state that
-    counts; an older one that comes late changes nothing. `boot_id`: as its executor said last.
+    counts; an older one that comes late changes nothing. `boot_id`: as its executor said last. `silent_until_ms`: nothing new before,
+    since its executor left a gang waiting; 0 once it speaks.
     """
 
     node: str
@@ -138,6 +142,12 @@ class Node(Struct):
     quarantined: list[int] = field(default_factory=list)
     said_ms: int = 0
     boot_id: str = ""
+    silent_until_ms: int = 0
+
+    @property
+    def takes_new(self) -> bool:
+        """Whether anything may be placed on its healthy GPUs."""
+        return not self.draining and not self.silent_until_ms and self.health not in (Health.SUSPECT, Health.LOST)
 
 
 class Reserved(Struct):

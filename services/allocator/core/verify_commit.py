@@ -143,7 +143,7 @@ def _held_by_jobs(state: State, violations: list[str]) -> dict[Card, str]:
 
 def _open_to_new(state: State, card: Card) -> bool:
     node = state.nodes.get(card[0])
-    if node is None or node.draining or node.health in (Health.SUSPECT, Health.LOST):
+    if node is None or node.draining or node.silent_until_ms or node.health in (Health.SUSPECT, Health.LOST):
         return False
     return card[1] < node.size and node.healthy[card[1]] and card[1] not in node.quarantined
 

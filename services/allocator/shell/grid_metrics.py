@@ -12,7 +12,6 @@ from collections.abc import Sequence
 
 from prometheus_client import CollectorRegistry, Gauge
 
-from schemas.nodes import Health
 from schemas.status import JobState
 from services.allocator.core.config import Policy
 from services.allocator.core.pose import demand_steps
@@ -145,18 +144,12 @@ def _held(state: State) -> dict[str, set[int]]:
     return held
 
 
-def _takes_work(node: Node) -> bool:
-    return node.health not in (Health.SUSPECT, Health.LOST) and not node.draining
-
-
 def _usable(node: Node) -> int:
-    return (
-        sum(node.healthy[gpu] and gpu not in node.quarantined for gpu in range(node.size)) if _takes_work(node) else 0
-    )
+    return sum(node.healthy[gpu] and gpu not in node.quarantined for gpu in range(node.size)) if node.takes_new else 0
 
 
 def _free(node: Node, held: set[int]) -> list[int]:
-    if not _takes_work(node):
+    if not node.takes_new:
         return []
     return [gpu for gpu in range(node.size) if node.healthy[gpu] and gpu not in held and gpu not in node.quarantined]
 

@@ -2,7 +2,8 @@
 
 Owns: the verdict over what was said. Each node says `prepared` once it could start its part (command, working directory, a
 free port), and starts only when all have. Silence is not a failure: whoever lost a node learns it from the allocator, which
-then stops the gang. Refuses: waiting and sending (`shell/gangs.py`). Read next: `schemas/executions.py`, `JobPrepared`.
+then stops the gang; where the allocator knows of nothing, those that are prepared give up after a while and say so. Refuses:
+waiting and sending (`shell/gangs.py`). Read next: `schemas/executions.py`, `JobPrepared`.
 """
 
 from __future__ import annotations

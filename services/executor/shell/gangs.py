@@ -22,7 +22,10 @@ from services.runtime.clock import Clock
 
 PREPARED_TYPE = TYPE_OF[JobPrepared]
 TOLD_AFTER_S = 60.0
-"""A gang that still waits after that is worth a line in the log; it goes on waiting, since silence is not a failure."""
+"""A gang that still waits after that is worth a line in the log."""
+WAIT_S_MAX = 600.0
+"""So long a prepared node waits for the others, by the wall: longer than a node takes to boot or to fetch what it runs, and short against
+the hours for which all other nodes of the gang would stand idle beside a silent one."""
 REPEAT_S = 1.0
 """Wall seconds after which a node that still waits says again that it is prepared: others may have come later."""
 GANGS_KEPT_MAX = 1_000
@@ -64,7 +67,7 @@ class Gangs:
                 self.hear(event)
 
     async def complete(self, mine: JobPrepared, nodes: list[str], live: Live, say: Callable[[], None]) -> Verdict:
-        """Wait until all nodes are prepared, or this one must not take part, or is no longer wanted (`Missing`)."""
+        """Wait until all nodes are prepared, or this one must not take part, or is no longer wanted or waited too long (`Missing`)."""
         foreign = not self._mine.issuperset(nodes)
         self.hear(mine)
         key = run_key(mine.job_id, mine.attempt)
@@ -72,6 +75,7 @@ class Gangs:
             self.wanted.set()
         unwanted = asyncio.ensure_future(live.unwanted.wait())
         told_s = self._clock.wall_s() + TOLD_AFTER_S
+        until_s = self._clock.wall_s() + WAIT_S_MAX
         try:
             while True:
                 if foreign:
@@ -83,7 +87,8 @@ class Gangs:
                 repeat = asyncio.ensure_future(self._clock.sleep_wall(REPEAT_S))
                 while not repeat.done():
                     found = verdict(nodes, mine.node, self._said.get(key, {}))
-                    if not isinstance(found, Missing) or live.unwanted.is_set():
+                    over = live.unwanted.is_set() or self._clock.wall_s() >= until_s
+                    if over or not isinstance(found, Missing):
                         repeat.cancel()
                         return found
                     self._heard.clear()

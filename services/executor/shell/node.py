@@ -197,8 +197,11 @@ class Node:
     async def _start(self, key: RunKey, span: Any) -> None:
         started = await self._starting.start(key, span)
         if isinstance(started, reports.Exit):
-            stopping = self.state.runs[key].state is State.STOPPING and started.cause is None
-            self._finish(key, Event.NEVER_STARTED if stopping else Event.START_FAILED, started)
+            if started.cause is None:
+                self._interrupted(
+                    key, started, StopCause.GANG_BROKEN
+                )  # if nobody wanted its stop, it was the others' silence
+            self._finish(key, Event.NEVER_STARTED if started.cause is None else Event.START_FAILED, started)
             return
         self._begun(key, started, adopted=False)
         # What the placement asked for while the start was under way is due only now.
@@ -241,13 +244,13 @@ class Node:
         self._saving.hear_out(key, driven)
         run = self.state.runs[key]
         if exit.cause is FailureCause.UNKNOWN and run.machine_lost and not run.assignment.application:
-            self._vanished(key, exit)
+            self._interrupted(key, exit, StopCause.NODE_LOST)  # its machine was restarted under it
         self._finish(key, reports.exit_event(self.state.runs[key], exit), exit)
 
-    def _vanished(self, key: RunKey, exit: reports.Exit) -> None:
-        """Its machine was restarted under it: that interrupted it, it did not fail."""
+    def _interrupted(self, key: RunKey, exit: reports.Exit, cause: StopCause) -> None:
+        """Unless it was being stopped anyway, something else stopped it: it did not fail."""
         if self.state.runs[key].state is not State.STOPPING:
-            cause, sequence = StopCause.NODE_LOST, self.state.sequence
+            sequence = self.state.sequence
             move = Moved(key=key, event=Event.STOP, cause=cause, time_ms=exit.time_ms, sequence=sequence)
             self._ledger.record(move)
 

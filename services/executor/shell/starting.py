@@ -52,7 +52,8 @@ class Starting:
         return key, span
 
     async def start(self, key: RunKey, span: Span) -> Run | reports.Exit:
-        """The running job, reported as started; or how its start ended (without a cause: it was no longer wanted)."""
+        """The running job, reported as started; or how its start ended (without a cause: it was no longer wanted, or its gang did
+        not come together)."""
         run = self._ledger.state.runs[key]
         order = Order(self._ledger.node, run.assignment, run.spawn)
         try:
@@ -84,7 +85,7 @@ class Starting:
         return driven
 
     async def _together(self, order: Order, live: Live) -> Order | None:
-        """Wait for the other nodes; None if a stop came first. Raises StartRefusedError where this node can't take part."""
+        """Wait for the other nodes; None if a stop or the end of patience came first. StartRefusedError: this one can't take part."""
         prepared = await self._around.driver.prepare(order)
         assignment = order.assignment
 

@@ -25,6 +25,7 @@ from schemas.placements import Desired
 from services.executor.core.reports import Exit, Progress
 from services.executor.shell.drivers.port import Answer, Order, Prepared
 from services.executor.shell.drivers.simulated import SimulatedDriver, SimulatedRun
+from services.executor.shell.gangs import WAIT_S_MAX
 from services.executor.shell.loop import Executor, Settings
 from services.executor.shell.quarantine import REPORT_AFTER_S
 from services.runtime.virtual import VirtualClock, run_virtual
@@ -215,6 +216,23 @@ def test_a_gang_starts_nowhere_before_all_its_nodes_are_prepared():
     first, second = starts(rig)
     assert 30_000 <= min(first, second) <= max(first, second) <= 31_500
     assert rig.said().count("completed") == 2
+
+
+def test_a_node_that_waits_too_long_for_the_others_gives_up_and_says_so_without_an_order():
+    async def scenario(pair: Pair):
+        await pair.left.start()
+        await pair.place(1)
+        await pair.left.wait_s(WAIT_S_MAX - 10)
+        assert pair.left.events(JobStopped) == []
+        await pair.left.wait_s(20)
+        await pair.place(2)  # what ended is not started again
+        await pair.right.start()
+        await pair.left.wait_s(30)
+
+    rig = together(scenario)
+    stopped = next(event for event in rig.events(JobStopped) if event.node == "n00")
+    assert (stopped.cause, stopped.run_s) == (StopCause.GANG_BROKEN, 0.0)
+    assert "n00" not in {event.node for event in rig.events(JobStarted)}
 
 
 def test_a_node_with_another_gpu_model_fails_alone_and_the_others_never_start():
