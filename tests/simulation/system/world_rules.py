@@ -42,7 +42,7 @@ class Rulebook:
         if not self.on:
             return spec
         dice = self._dice
-        queue = dice.choice([DEFAULT, URGENT, URGENT, NIGHT, NIGHT, NIGHT])
+        queue = dice.choice([DEFAULT, URGENT, NIGHT, NIGHT])
         if queue == URGENT:
             return replace(spec, queue=queue, priority=dice.randint(4, 9))
         if queue == NIGHT and dice.random() < 0.8:
@@ -76,7 +76,7 @@ class Rulebook:
     def _document(self, version: int) -> Rules:
         dice = self._dice
         whole = dice.choice([self._gpus, self._gpus, self._gpus, 12, 8])
-        organisation = Limits(maximum={self._pool: whole} if whole < self._gpus else {}, running_max=self._count(0.3))
+        organisation = Limits(maximum={self._pool: whole} if whole < self._gpus else {}, running_max=self._count(0.2))
         named = [team for team in TEAMS if dice.random() < 0.7]
         return Rules(
             version=version,
@@ -90,11 +90,11 @@ class Rulebook:
 
     def _team(self, whole: int, *, guarantees: bool) -> TeamRules:
         dice = self._dice
-        most = dice.choice([None, None, 2, 4, 8])
+        most = dice.choice([None, None, None, None, 2, 4, 8])
         sure = dice.choice([0, 0, 1, 2]) if guarantees else 0  # three teams together stay below every whole
         return TeamRules(
             maximum={} if most is None else {self._pool: min(most, whole)},
-            running_max=self._count(0.3),
+            running_max=self._count(0.2),
             guaranteed={self._pool: sure} if sure else {},
             borrows=not sure or dice.random() < 0.8,
             weight=dice.choice([1.0, 2.0]),
@@ -109,13 +109,13 @@ class Rulebook:
         dice = self._dice
         return {
             URGENT: QueueRules(
-                preempts=dice.random() < 0.85,
-                runtime_min_s=dice.choice([0.0, 60.0, 300.0, 900.0]),
+                preempts=dice.random() < 0.95,
+                runtime_min_s=dice.choice([0.0, 60.0, 120.0, 300.0]),
                 victims_max=dice.randint(1, 4),
                 running_max=self._count(0.1),
             ),
             NIGHT: QueueRules(
-                preemptible=dice.random() < 0.85,
+                preemptible=dice.random() < 0.95,
                 running_max=self._count(0.2),
                 queued_max=dice.choice([None, None, 2]),
                 maximum={self._pool: dice.choice([4, 8])} if dice.random() < 0.2 else {},
@@ -124,7 +124,7 @@ class Rulebook:
 
     def _count(self, share: float) -> int | None:
         """Zero now and then: a group that is paused."""
-        return self._dice.choice([0, 1, 2, 3, 5]) if self._dice.random() < share else None
+        return self._dice.choice([0, 1, 2, 3, 5, 8]) if self._dice.random() < share else None
 
     def _contradictory(self, version: int) -> Rules:
         """Refused as a whole, in one of two ways."""
