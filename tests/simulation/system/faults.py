@@ -276,6 +276,8 @@ class Faults:
     async def _stand_still(self, gust: Gust, lives: list[Life]) -> None:
         """The first of these that reaches its gate is frozen for the gust's time; the others go on."""
         waits = [asyncio.ensure_future(life.frozen.wait()) for life in lives]
+        if not waits:
+            return  # all of that kind are dead just now
         await asyncio.wait(waits, timeout=ARMED_S, return_when=asyncio.FIRST_COMPLETED)
         for wait, life in zip(waits, lives, strict=True):
             wait.cancel()
