@@ -19,11 +19,11 @@ from services.allocator.core.index import index_of
 from services.allocator.core.layout import pools_of
 from services.allocator.core.plan import Plan
 from services.allocator.core.pose import Posed, pose
-from services.allocator.core.precedence import expected_s
 from services.allocator.core.preempt import preemptions
 from services.allocator.core.problem import Ints
 from services.allocator.core.reasons import Reason
 from services.allocator.core.spare import idle_gpus, with_spare
+from services.allocator.core.starts import start_on
 from services.allocator.core.state import Changes, Job, State
 
 HOLDERS_JOBS_MAX = 256
@@ -134,19 +134,7 @@ def _starts(posed: Posed, plan: Plan, policy: Policy) -> list[Placed]:
     for row in plan.starts_now().tolist():
         job = posed.queued[row]
         first, gpus = int(plan.first_gpu[row]), int(posed.problem.option_gpus[plan.option[row]])
-        p50, p90 = expected_s(job, gpus, policy)
-        left = 1.0 - job.fraction
-        effects.append(
-            Placed(
-                job_id=job.job_id,
-                attempt=job.attempt + 1,
-                pool=posed.pool,
-                gpus=gpus,
-                placed=posed.layout.local(list(range(first, first + gpus))),
-                p50_s=p50 * left,
-                p90_s=p90 * left,
-            )
-        )
+        effects.append(start_on(job, posed.pool, posed.layout.local(list(range(first, first + gpus))), policy))
     return effects
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from schemas.decisions import Effect, Placed, Preempted
+from schemas.decisions import Effect, Preempted
 from schemas.jobs import CheckpointMode
 from schemas.records import Now
 from schemas.rules import QueueRules
@@ -22,8 +22,8 @@ from services.allocator.core.heuristic import decision_iterations, plan_fast
 from services.allocator.core.index import index_of
 from services.allocator.core.plan import Plan
 from services.allocator.core.pose import Posed
-from services.allocator.core.precedence import expected_s
 from services.allocator.core.problem import GpuState, Ints, Problem
+from services.allocator.core.starts import start_on
 from services.allocator.core.state import PARTS_ALIVE, Job, Preemption, State
 
 STOP_WAIT_S = 900.0
@@ -63,20 +63,7 @@ def due_starts(state: State, policy: Policy, now: Now) -> list[Effect]:
         job = state.jobs.get(job_id)
         if job is None or job.parts or held.until_ms <= now.domain_ms or not _is_free(state, held):
             continue
-        gpus = sum(len(part.gpus) for part in held.placed)
-        p50, p90 = expected_s(job, gpus, policy)
-        left = 1.0 - job.fraction
-        effects.append(
-            Placed(
-                job_id=job_id,
-                attempt=job.attempt + 1,
-                pool=held.pool,
-                gpus=gpus,
-                placed=held.placed,
-                p50_s=p50 * left,
-                p90_s=p90 * left,
-            )
-        )
+        effects.append(start_on(job, held.pool, held.placed, policy))
     return effects
 
 
@@ -106,7 +93,8 @@ def _for_job(
     )
     open_gpus = _open_now(posed.problem, set(victims))
     open_gpus[given] = False
-    chosen = _cheapest_block(posed.problem, row, open_gpus, victims, rules.victims_max - in_flight)
+    blocks = _blocks_of(posed.problem, victims)
+    chosen = _cheapest_block(posed.problem, row, open_gpus, victims, blocks, rules.victims_max - in_flight)
     if not chosen:
         return None
     problem = without_running(posed.problem, chosen)
@@ -114,7 +102,7 @@ def _for_job(
     if plan.start[row] != 0:
         return None
     first, size = int(plan.first_gpu[row]), int(problem.option_gpus[plan.option[row]])
-    stopped = sorted(name for name in chosen if _overlaps(posed.problem, name, first, size))
+    stopped = sorted(name for name in chosen if _overlaps(blocks[name], first, size))
     if not stopped or (problem.held_app[first : first + size] >= 0).any():
         return None
     if ((given >= first) & (given < first + size)).any():
@@ -148,7 +136,12 @@ def _candidates(state: State, posed: Posed, row: int, job: Job, rules: QueueRule
 
 
 def _cheapest_block(
-    problem: Problem, row: int, open_gpus: Ints, victims: dict[str, _Victim], victims_max: int
+    problem: Problem,
+    row: int,
+    open_gpus: Ints,
+    victims: dict[str, _Victim],
+    blocks_of: dict[str, list[tuple[int, int]]],
+    victims_max: int,
 ) -> set[str]:
     """The victims on the legal block with the least at stake; sizes from the requested one down. Empty: there is none."""
     rows = range(int(problem.option_ptr[row]), int(problem.option_ptr[row + 1]))
@@ -162,7 +155,7 @@ def _cheapest_block(
         for first in blocks.tolist():
             if not open_gpus[first : first + size].all():
                 continue
-            on_it = {name for name in victims if _overlaps(problem, name, first, size)}
+            on_it = {name for name in victims if _overlaps(blocks_of[name], first, size)}
             key = (sum(victims[name].cost for name in on_it), len(on_it), first)
             if on_it and len(on_it) <= victims_max and (best is None or key < best):
                 best, names = key, on_it
@@ -183,10 +176,16 @@ def _open_now(problem: Problem, victims: set[str]) -> Ints:
     return np.asarray(open_gpus)
 
 
-def _overlaps(problem: Problem, name: str, first: int, size: int) -> bool:
-    return any(
-        running == name and begin < first + size and first < begin + gpus
-        for running, begin, gpus in zip(
-            problem.running_ids, problem.running_first.tolist(), problem.running_gpus.tolist(), strict=True
-        )
-    )
+def _blocks_of(problem: Problem, victims: dict[str, _Victim]) -> dict[str, list[tuple[int, int]]]:
+    """First GPU and size of every block each victim holds in the pool; a broken gang may hold several."""
+    found: dict[str, list[tuple[int, int]]] = {name: [] for name in victims}
+    for name, first, size in zip(
+        problem.running_ids, problem.running_first.tolist(), problem.running_gpus.tolist(), strict=True
+    ):
+        if name in found:
+            found[name].append((first, size))
+    return found
+
+
+def _overlaps(blocks: list[tuple[int, int]], first: int, size: int) -> bool:
+    return any(begin < first + size and first < begin + gpus for begin, gpus in blocks)

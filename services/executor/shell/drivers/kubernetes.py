@@ -22,6 +22,7 @@ from services.executor.core.journal import RunFacts
 from services.executor.core.reports import Exit, Progress
 from services.executor.shell.drivers.conversation import NEWS_POLL_S, Conversation
 from services.executor.shell.drivers.environment import Site, environment_of, first_port
+from services.executor.shell.drivers.errands import Errands
 from services.executor.shell.drivers.kube_api import KubeApi, KubeError
 from services.executor.shell.drivers.port import Answer, Order, Prepared, StartRefusedError
 from services.executor.shell.drivers.process import GRACE_S, domain_ms
@@ -137,7 +138,7 @@ class KubernetesRun:
 
     def kill(self) -> None:
         self._deleted = True
-        self._driver.spawn(self._kill())
+        self._driver.errands.spawn(self._kill())
 
     async def _kill(self) -> None:
         with contextlib.suppress(KubeError):
@@ -173,7 +174,7 @@ class KubernetesDriver:
         self._site = site
         self._shape = shape
         self._run_dir = run_dir.resolve()
-        self._tasks: dict[asyncio.Task[None], None] = {}
+        self.errands = Errands()
 
     def boot_id(self) -> str:
         """Jobs survive the machine of the executor."""
@@ -181,11 +182,6 @@ class KubernetesDriver:
 
     def folder_of(self, order: Order) -> Path:
         return folder_of(self._run_dir, order)
-
-    def spawn(self, work) -> None:  # type: ignore[no-untyped-def]
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks[task] = None
-        task.add_done_callback(lambda done: self._tasks.pop(done))
 
     async def prepare(self, order: Order) -> Prepared:
         """What is on the node, Kubernetes looks after; a port can't be tried from here."""

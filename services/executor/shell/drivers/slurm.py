@@ -25,6 +25,7 @@ from services.executor.core.journal import RunFacts
 from services.executor.core.reports import Exit, Progress
 from services.executor.shell.drivers.conversation import NEWS_POLL_S, Conversation
 from services.executor.shell.drivers.environment import Site, environment_of, first_port
+from services.executor.shell.drivers.errands import Errands
 from services.executor.shell.drivers.port import Answer, Order, Prepared, StartRefusedError
 from services.executor.shell.drivers.process import GRACE_S, RUNNER, domain_ms
 from services.executor.shell.drivers.refusals import exit_of, preflight, refused, spawn_failure
@@ -192,7 +193,7 @@ class SlurmRun:
                 await asyncio.wait((asyncio.ensure_future(self._gone.wait()),), timeout=LAST_NOTE_WAIT_S)
 
     def kill(self) -> None:
-        self._driver.spawn(self._cancel())
+        self._driver.errands.spawn(self._cancel())
 
     async def _cancel(self) -> None:
         try:
@@ -221,7 +222,7 @@ class SlurmDriver:
         self.grace_s = grace_s
         self._site = site
         self._run_dir = run_dir.resolve()
-        self._tasks: dict[asyncio.Task[None], None] = {}
+        self.errands = Errands()
 
     def boot_id(self) -> str:
         """Batch jobs survive the machine of the executor."""
@@ -229,11 +230,6 @@ class SlurmDriver:
 
     def folder_of(self, order: Order) -> Path:
         return folder_of(self._run_dir, order)
-
-    def spawn(self, work) -> None:  # type: ignore[no-untyped-def]
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks[task] = None
-        task.add_done_callback(lambda done: self._tasks.pop(done))
 
     async def prepare(self, order: Order) -> Prepared:
         """What is on the node, Slurm looks after; a port can't be tried from here."""
