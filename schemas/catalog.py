@@ -14,13 +14,41 @@ from schemas.base import GpuCount, Identifier, MemoryMib, ShortText
 from schemas.topics import CLUSTER_PARTITIONS
 
 
+class SlotKind(Enum):
+    """How a card is shared: by MIG instances (memory and compute apart), or by MPS clients (memory limited, compute shared)."""
+
+    MIG = "mig"
+    MPS = "mps"
+
+
+class Slots(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A pool of equal parts of cards. `of`: the pool of whole cards that they are cut from. `profile`: of MIG, as nvidia-smi names it.
+
+    `threads_pct`: of MPS, the part of a card's multiprocessors that a slot may use; 0: an equal part.
+    """
+
+    of: Identifier
+    kind: SlotKind
+    per_card: Annotated[int, Meta(ge=2, le=48)]
+    profile: ShortText = ""
+    threads_pct: Annotated[int, Meta(ge=0, le=100)] = 0
+
+    def __post_init__(self) -> None:
+        if (self.kind is SlotKind.MIG) is not bool(self.profile):
+            raise ValueError("slots of kind mig need a profile, those of kind mps have none")
+
+
 class Pool(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """GPUs of one model and driver. `gpus` and `node_gpus` are the planned size; the real inventory comes from the nodes."""
+    """GPUs of one model and driver. `gpus` and `node_gpus` are the planned size; the real inventory comes from the nodes.
+
+    `speed`: how fast this pool is beside others that have one, for jobs that know no better.
+    """
 
     gpus: GpuCount
     node_gpus: GpuCount
     gpu_model: ShortText
     memory_mib: MemoryMib
+    speed: Annotated[float, Meta(gt=0, le=1000)] | None = None
 
 
 class Cluster(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -45,7 +45,7 @@ class DecisionInput(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Placed(Struct, frozen=True, kw_only=True, omit_defaults=True, tag="placed", tag_field="effect"):
-    """A batch-like job gets its block and starts now."""
+    """A batch-like job gets its block and starts now. `staging_s`: of both durations, to bring datasets its nodes don't hold."""
 
     job_id: Identifier
     attempt: Attempt
@@ -54,6 +54,7 @@ class Placed(Struct, frozen=True, kw_only=True, omit_defaults=True, tag="placed"
     placed: list[NodeGpus]
     p50_s: float
     p90_s: float
+    staging_s: float = 0.0
 
 
 class Scaled(Struct, frozen=True, kw_only=True, omit_defaults=True, tag="scaled", tag_field="effect"):
@@ -84,16 +85,32 @@ class Preempted(Struct, frozen=True, kw_only=True, omit_defaults=True, tag="pree
 
 
 class Waits(Struct, frozen=True, kw_only=True, omit_defaults=True, tag="waits", tag_field="effect"):
-    """Why a job waits, from now on; planned starts at P50 and P90 of what it waits for, if within the horizon."""
+    """Why a job waits, from now on; planned starts at P50 and P90 of what it waits for, if within the horizon.
+
+    `pool`: where, of a job that accepts several pools; this may change with any decision until it starts.
+    """
 
     job_id: Identifier
     reason: ShortText
     holders: list[Identifier] = []
     planned_start_p50_ms: TimeMs | None = None
     planned_start_p90_ms: TimeMs | None = None
+    pool: Identifier | None = None
 
 
-Effect = Placed | Scaled | StopOrdered | Preempted | Waits
+class Promised(Struct, frozen=True, kw_only=True, omit_defaults=True, tag="promised", tag_field="effect"):
+    """A big job's planned start, kept from now on: it only moves earlier. Later than the one before, or gone (no `start_ms`):
+    `cause` says why, `by` who has its GPUs instead."""
+
+    job_id: Identifier
+    pool: Identifier
+    start_ms: TimeMs | None = None
+    placed: list[NodeGpus] = []
+    cause: ShortText = ""
+    by: list[Identifier] = []
+
+
+Effect = Placed | Scaled | StopOrdered | Preempted | Promised | Waits
 
 
 class DecisionMade(Event, frozen=True, kw_only=True):

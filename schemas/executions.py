@@ -54,7 +54,7 @@ class JobPrepared(Event, frozen=True, kw_only=True):
 
 
 class JobStarted(Event, frozen=True, kw_only=True):
-    """The job's process on this node runs. `sequence`: the placement that asked for it."""
+    """The job's process on this node runs. `sequence`: the placement that asked for it; `speed`: as the placement said."""
 
     job_id: Identifier
     attempt: Attempt
@@ -65,6 +65,7 @@ class JobStarted(Event, frozen=True, kw_only=True):
     gpus: list[GpuIndex]
     sequence: Sequence
     pid: int | None = None
+    speed: Annotated[float, Meta(gt=0, le=1000)] = 1.0
 
 
 class JobProgressed(Event, frozen=True, kw_only=True):
@@ -172,3 +173,20 @@ class NodeReported(Event, frozen=True, kw_only=True):
     boot_id: ShortText
     running: list[HeldGpus]
     quarantined: Annotated[list[QuarantinedGpu], Meta(max_length=1024)] = []
+
+
+class CardsShaped(Event, frozen=True, kw_only=True):
+    """How the cards of a machine are cut: `pools[i]` is the pool whose slots card i offers, empty where its cut belongs to no pool.
+
+    Said on start and after every re-partition, which it answers: `request_id`, whether it was `done`, else why not. `revision` rises
+    with every change; an older one changes nothing.
+    """
+
+    node: Identifier
+    cluster: Identifier
+    time_ms: TimeMs
+    revision: Annotated[int, Meta(ge=0)]
+    pools: Annotated[list[ShortText], Meta(max_length=1024)]
+    request_id: Identifier | None = None
+    done: bool = True
+    detail: ShortText = ""

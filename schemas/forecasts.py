@@ -28,7 +28,10 @@ class SizeForecast(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class DurationForecast(Event, frozen=True, kw_only=True):
-    """`prior`: made without usable history. `elapsed_s`: the job had run that long when this was made (0 = not started)."""
+    """`prior`: made without usable history. `elapsed_s`: the job had run that long when this was made (0 = not started).
+
+    Durations are those of the pool the job prefers; its `speeds` say what they are elsewhere.
+    """
 
     job_id: Identifier
     cluster: Identifier

@@ -12,6 +12,7 @@ from schemas.base import DurationS, Event, GpuCount, Identifier, MemoryMib, Shor
 Priority = Annotated[int, Meta(ge=1, le=100, description="1 lowest; value per useful GPU-step")]
 Labels = dict[ShortText, Text]
 TimeLimitS = Annotated[float, Meta(gt=0, le=31_536_000)]
+Speed = Annotated[float, Meta(gt=0, le=1000, description="how fast, beside others; twice as fast is half the time")]
 
 
 class Kind(Enum):
@@ -125,11 +126,19 @@ class ModelFacts(Struct, frozen=True, kw_only=True, omit_defaults=True):
     gradient_checkpointing: bool | None = None
 
 
+class Dataset(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Data that a job reads, by the name under which nodes keep it. `size_mib`: what has to be brought where it isn't."""
+
+    name: Identifier
+    size_mib: Annotated[int, Meta(ge=0, le=1_099_511_627_776)] = 0
+
+
 class JobSpec(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What a batch-like job declares. `sizes`: block sizes it can use, powers of two; `requested_gpus`: the one it asks for.
 
-    Exactly one of `command` and `template` says what runs. `pools`: acceptable pools, empty = any of the cluster. `deadline_ms`: when
-    its result is wanted; the nearer, the more urgent.
+    Exactly one of `command` and `template` says what runs. `pools`: acceptable pools, the preferred one first; `gpu_models`: all pools of
+    these models, too; neither = any of the cluster. `speeds`: how fast it runs, by pool or GPU model, in numbers that only count beside
+    each other. `deadline_ms`: when its result is wanted; the nearer, the more urgent.
     """
 
     kind: Kind
@@ -152,6 +161,8 @@ class JobSpec(Struct, frozen=True, kw_only=True, omit_defaults=True):
     labels: Labels = {}
     model: ModelFacts | None = None
     deadline_ms: TimeMs | None = None
+    gpu_models: Annotated[list[ShortText], Meta(max_length=64)] = []
+    speeds: Annotated[dict[ShortText, Speed], Meta(max_length=64)] = {}
 
 
 class ApplicationSpec(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -215,7 +226,11 @@ class ApplicationRegistered(Event, frozen=True, kw_only=True):
 
 
 class JobAccepted(Event, frozen=True, kw_only=True):
-    """Intake let a job in. `digest` identifies the content; `skewed` marks a submitter's clock that was out of bounds."""
+    """Intake let a job in. `digest` identifies the content; `skewed` marks a submitter's clock that was out of bounds.
+
+    `pools`: those that could hold it, the preferred one first. `speeds`: of each of them beside the preferred one's 1, if they differ;
+    `speeds_from`: where they come from (`job`, `measured`, `catalog`).
+    """
 
     job_id: Identifier
     cluster: Identifier
@@ -225,6 +240,8 @@ class JobAccepted(Event, frozen=True, kw_only=True):
     digest: ShortText
     spec: JobSpec
     skewed: bool = False
+    speeds: dict[Identifier, Speed] = {}
+    speeds_from: ShortText = ""
 
 
 class JobAmended(Event, frozen=True, kw_only=True):

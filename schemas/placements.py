@@ -20,7 +20,7 @@ from schemas.base import (
     Traceparent,
 )
 from schemas.executions import Attempt, StopCause
-from schemas.jobs import CheckpointPolicy, Readiness
+from schemas.jobs import CheckpointPolicy, Readiness, Speed
 
 
 class Desired(Enum):
@@ -35,7 +35,8 @@ class Assignment(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     A gang over several nodes: `nodes` lists them in rank order, `node_rank` is this node's place, the first is the master.
     An application's `gpus` may change under the same attempt; a batch-like job's never do.
-    `checkpoint_request` rises when a checkpoint is wanted; it is answered once per value.
+    `checkpoint_request` rises when a checkpoint is wanted; it is answered once per value. `speed`: how fast it is believed to run
+    here beside the pool it prefers.
     """
 
     job_id: Identifier
@@ -61,6 +62,15 @@ class Assignment(Struct, frozen=True, kw_only=True, omit_defaults=True):
     traceparent: Traceparent = ""
     readiness: Readiness | None = None
     drain_s: DurationS = 0.0
+    speed: Speed = 1.0
+
+
+class Reshape(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Cut these cards into the slots of `pool`; nothing runs on them as far as the allocator knows. Answered once per `request_id`."""
+
+    request_id: Identifier
+    cards: Annotated[list[GpuIndex], Meta(min_length=1, max_length=1024)]
+    pool: Identifier
 
 
 class NodePlaced(Event, frozen=True, kw_only=True):
@@ -76,3 +86,4 @@ class NodePlaced(Event, frozen=True, kw_only=True):
     epoch: Annotated[int, Meta(ge=0)]
     time_ms: TimeMs
     assignments: list[Assignment]
+    reshape: Reshape | None = None

@@ -39,7 +39,8 @@ class NodeGpus(Struct, frozen=True, kw_only=True, omit_defaults=True):
 class JobStatusChanged(Event, frozen=True, kw_only=True):
     """The current status of one job or application. `reason` is a public code, `detail` a sentence for people.
 
-    `holders`: jobs that hold the GPUs it waits for. `sequence` 0: written by intake (refusals only).
+    `holders`: jobs that hold the GPUs it waits for. `sequence` 0: written by intake (refusals only). `pool`: of a job that accepts
+    several, the one it waits for or is in.
     """
 
     job_id: Identifier
@@ -60,3 +61,4 @@ class JobStatusChanged(Event, frozen=True, kw_only=True):
     placed: list[NodeGpus] = []
     holders: list[Identifier] = []
     decided_wall_ms: WallMs | None = None
+    pool: Identifier | None = None
