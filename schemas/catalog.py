@@ -5,6 +5,7 @@ Configuration, not events; it lives here because intake, allocator, executor and
 
 from __future__ import annotations
 
+from enum import Enum
 from typing import Annotated
 
 import msgspec
@@ -41,7 +42,8 @@ class Slots(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 class Pool(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """GPUs of one model and driver. `gpus` and `node_gpus` are the planned size; the real inventory comes from the nodes.
 
-    `speed`: how fast this pool is beside others that have one, for jobs that know no better.
+    `speed`: how fast this pool is beside others that have one, for jobs that know no better. With `slots` a GPU is a part of a card,
+    and `memory_mib` is what one part has.
     """
 
     gpus: GpuCount
@@ -49,6 +51,11 @@ class Pool(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     gpu_model: ShortText
     memory_mib: MemoryMib
     speed: Annotated[float, Meta(gt=0, le=1000)] | None = None
+    slots: Slots | None = None
+
+    @property
+    def slots_per_card(self) -> int:
+        return 1 if self.slots is None else self.slots.per_card
 
 
 class Cluster(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -56,6 +63,19 @@ class Cluster(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     partition: Annotated[int, Meta(ge=0)]
     pools: Annotated[dict[Identifier, Pool], Meta(min_length=1)]
+
+    def __post_init__(self) -> None:
+        for name, pool in self.pools.items():
+            if pool.slots is None:
+                continue
+            whole, per_card = self.pools.get(pool.slots.of), pool.slots.per_card
+            if whole is None or whole.slots is not None:
+                raise ValueError(f"pool {name}: slots.of must name a pool of whole cards, not {pool.slots.of!r}")
+            if pool.memory_mib * per_card > whole.memory_mib:
+                most = whole.memory_mib // per_card
+                raise ValueError(f"pool {name}: {per_card} slots of one card have at most {most} MiB each")
+            if pool.node_gpus % per_card:
+                raise ValueError(f"pool {name}: node_gpus counts slots, so it must be a multiple of {per_card}")
 
 
 class Limits(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -64,3 +64,18 @@ class ChangeRules(Event, frozen=True, kw_only=True):
     rules: Rules
     ordered_ms: TimeMs
     cause: ShortText = ""
+
+
+class RepartitionCards(Event, frozen=True, kw_only=True):
+    """Cut cards of a machine into the slots of another pool, once they are empty. They get nothing new from now on; at the deadline what
+    still runs on them is checkpointed and stopped. A later order for the machine replaces one that has not begun.
+    """
+
+    request_id: Identifier
+    cluster: Identifier
+    node: Identifier
+    cards: Annotated[list[GpuIndex], Meta(min_length=1, max_length=1024)]
+    pool: Identifier
+    ordered_ms: TimeMs
+    deadline_s: DurationS = 86_400.0
+    cause: ShortText = ""

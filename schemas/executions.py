@@ -162,7 +162,7 @@ class QuarantinedGpu(Struct, frozen=True, kw_only=True, omit_defaults=True):
 class NodeReported(Event, frozen=True, kw_only=True):
     """Everything that runs on a node, sent on start and when a quarantine changes. `applied`: the newest placement carried out.
 
-    `boot_id` changes when the executor restarted and its processes did not survive.
+    `boot_id` changes when the executor restarted and its processes did not survive. `datasets`: names of those kept on the node.
     """
 
     node: Identifier
@@ -173,6 +173,7 @@ class NodeReported(Event, frozen=True, kw_only=True):
     boot_id: ShortText
     running: list[HeldGpus]
     quarantined: Annotated[list[QuarantinedGpu], Meta(max_length=1024)] = []
+    datasets: Annotated[list[Identifier], Meta(max_length=4096)] = []
 
 
 class CardsShaped(Event, frozen=True, kw_only=True):

@@ -10,6 +10,7 @@ from msgspec import Meta, Struct
 from schemas.base import Event, GpuIndex, Identifier, MemoryMib, ShortText, TimeMs, WallMs
 
 Percent = Annotated[float, Meta(ge=0, le=100)]
+SlotsPerCard = Annotated[int, Meta(ge=1, le=48, description="parts of one GPU; 1: whole")]
 
 
 class GpuProcess(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -104,6 +105,9 @@ class Topology(Struct, frozen=True, kw_only=True, omit_defaults=True):
 class NodeSampled(Event, frozen=True, kw_only=True):
     """All GPUs of one node at one moment. `source`: where the readings come from (`nvml` or `simulated`).
 
+    A machine whose cards several pools share is one node per pool; `machine` names it. `gpus` are then the slots of that pool, those of
+    one card in a row, whether the card is cut that way at present or not.
+
     `topology` comes with an agent's first sample, after a driver reload, and every ten minutes.
     """
 
@@ -120,6 +124,8 @@ class NodeSampled(Event, frozen=True, kw_only=True):
     period_s: Annotated[float, Meta(gt=0, le=3600)] = 5.0
     host: HostSample | None = None
     topology: Topology | None = None
+    machine: Identifier | None = None
+    slots_per_card: SlotsPerCard = 1
 
 
 class Health(Enum):
@@ -189,7 +195,7 @@ class Finding(Struct, frozen=True, kw_only=True, omit_defaults=True):
 class NodeStateChanged(Event, frozen=True, kw_only=True):
     """Current inventory and health of one node; `order` is its place in the pool's GPU order.
 
-    `incarnation` rises whenever the node comes back from `lost`.
+    `incarnation` rises whenever the node comes back from `lost`. `machine`, `slots_per_card`: as in its samples.
     """
 
     node: Identifier
@@ -206,3 +212,5 @@ class NodeStateChanged(Event, frozen=True, kw_only=True):
     findings: list[Finding] = []
     source: ShortText = ""
     topology: Topology | None = None
+    machine: Identifier | None = None
+    slots_per_card: SlotsPerCard = 1
