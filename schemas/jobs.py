@@ -138,7 +138,8 @@ class JobSpec(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     Exactly one of `command` and `template` says what runs. `pools`: acceptable pools, the preferred one first; `gpu_models`: all pools of
     these models, too; neither = any of the cluster. `speeds`: how fast it runs, by pool or GPU model, in numbers that only count beside
-    each other. `deadline_ms`: when its result is wanted; the nearer, the more urgent.
+    each other. `deadline_ms`: when its result is wanted; the nearer, the more urgent. `datasets`: among equally good places
+    one whose nodes keep them is taken.
     """
 
     kind: Kind
@@ -163,6 +164,7 @@ class JobSpec(Struct, frozen=True, kw_only=True, omit_defaults=True):
     deadline_ms: TimeMs | None = None
     gpu_models: Annotated[list[ShortText], Meta(max_length=64)] = []
     speeds: Annotated[dict[ShortText, Speed], Meta(max_length=64)] = {}
+    datasets: Annotated[list[Dataset], Meta(max_length=64)] = []
 
 
 class ApplicationSpec(Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -57,9 +57,18 @@ class Aging(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknow
     overdue_s: DurationS | None = None
 
 
+class PlannedStarts(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+    """Jobs that need at least `nodes_min` whole nodes keep their planned start; it only moves earlier. 0: none do. At most `jobs_max`
+    per pool at once, the best first."""
+
+    nodes_min: Annotated[int, Meta(ge=0, le=65_536)] = 0
+    jobs_max: Annotated[int, Meta(ge=1, le=256)] = 32
+
+
 class Rules(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
     """All rules of one cluster. `half_life_s`: after so long a GPU-hour counts half in a team's use; `fair_share` 0..1: how
-    strongly use moves order. `each_team`: for teams that `teams` doesn't name."""
+    strongly use moves order. `each_team`: for teams that `teams` doesn't name. `staging_mib_per_s`: how fast a node brings data
+    that it doesn't keep."""
 
     version: Annotated[int, Meta(ge=0, le=1_000_000_000)] = 0
     organisation: Limits = Limits()
@@ -69,3 +78,5 @@ class Rules(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknow
     each_team: TeamRules = TeamRules()
     queues: Annotated[dict[Identifier, QueueRules], Meta(max_length=1_000)] = {}
     aging: Aging = Aging()
+    planned_starts: PlannedStarts = PlannedStarts()
+    staging_mib_per_s: Annotated[float, Meta(gt=0, le=1_000_000)] = 1000.0
