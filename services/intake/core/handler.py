@@ -2,7 +2,8 @@
 
 For each record: can it be read, is its key the id, is anything wrong with it (`judge.py`); if not, what is the answer.
 
-Why answers are repeatable: everything in them comes from the event itself, the catalog, or, once given, from memory,
+Why answers are repeatable: everything in them comes from the event itself, the catalog, measurements that ship with the code, or,
+once given, from memory,
 which is nothing but `jobs` folded. `accepted_ms` is the event's own time (`ce_time` or its stamp, the later one), not the
 moment of handling: a record handled twice by two instances that know nothing of each other gives the same bytes. Only the
 `skewed` mark asks the clock, and a repetition takes it from memory.
@@ -40,7 +41,8 @@ from services.intake.core.digest import content_digest, new_trace
 from services.intake.core.judge import Request, judge, overtaken
 from services.intake.core.memory import Answer, Known, KnownApplication, KnownJob, Memory
 from services.intake.core.refusals import Reason, Refusal, unreadable
-from services.intake.core.route import cluster_name, pool_for_application, pools_for_job
+from services.intake.core.route import cluster_name, pool_for_application, pools_for_job, speeds_in
+from services.intake.core.speeds import Measured
 
 SERVICE = "intake"
 SOURCE = "/gpugrid/intake"
@@ -54,8 +56,10 @@ class IntakeHandler:
     inputs: tuple[str, ...] = ("job-events",)
     rebuilt_from: tuple[str, ...] = ("jobs",)
 
-    def __init__(self, catalog: Catalog, memory: Memory | None = None) -> None:
+    def __init__(self, catalog: Catalog, memory: Memory | None = None, measured: Measured | None = None) -> None:
+        """`measured`: speeds of GPU models, for jobs that accept several pools and tell none; None: nobody measured any."""
         self._catalog = catalog
+        self._measured = measured if measured is not None else Measured()
         self._memory = memory if memory is not None else Memory()
 
     def recover(self, record: Record) -> None:
@@ -136,19 +140,25 @@ class IntakeHandler:
                 digest=known.digest,
                 spec=event.spec,
                 skewed=known.skewed,
+                speeds=known.speeds,
+                speeds_from=known.speeds_from,
             )
             return self._published([(again, known.trace), *afterwards(known)])
         name = cluster_name(event.spec, self._catalog)
         moment_ms = max(event.submitted_ms, time_ms or 0)
+        pools = pools_for_job(event.spec, self._catalog.clusters[name])
+        speeds, speeds_from = speeds_in(event.spec, pools, self._catalog.clusters[name], self._measured)
         accepted = JobAccepted(
             job_id=event.job_id,
             cluster=name,
-            pools=pools_for_job(event.spec, self._catalog.clusters[name]),
+            pools=pools,
             submitted_ms=event.submitted_ms,
             accepted_ms=moment_ms,
             digest=content_digest(event.spec),
             spec=event.spec,
             skewed=moment_ms - now.domain_ms > self._catalog.limits.clock_skew_flag_s * 1000,
+            speeds=speeds,
+            speeds_from=speeds_from,
         )
         self._memory.fold(accepted, trace)
         return self._published([(accepted, trace)])

@@ -22,7 +22,7 @@ IDS_MAX = 1_000_000
 
 @dataclass(slots=True)
 class KnownJob:
-    """One job that was let in. `pools`, times and `trace` are those of the first answer; later answers repeat them."""
+    """One job that was let in. `pools`, speeds, times and `trace` are those of the first answer; later answers repeat them."""
 
     cluster: str
     digest: str
@@ -31,6 +31,8 @@ class KnownJob:
     accepted_ms: int
     skewed: bool
     trace: str
+    speeds: dict[str, float]
+    speeds_from: str
     amended: JobAmended | None = None
     amended_trace: str = ""
     revoked: JobRevoked | None = None
@@ -118,6 +120,8 @@ class Memory:
             accepted_ms=event.accepted_ms,
             skewed=event.skewed,
             trace=trace,
+            speeds=event.speeds,
+            speeds_from=event.speeds_from,
         )
         self._remember(event.job_id, fresh)
 

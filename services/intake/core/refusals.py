@@ -30,6 +30,8 @@ class Reason(Enum):
     CLOCK_SKEW = "clock_skew"
     UNKNOWN_CLUSTER = "unknown_cluster"
     UNKNOWN_POOL = "unknown_pool"
+    UNKNOWN_GPU_MODEL = "unknown_gpu_model"
+    SPEED_UNUSABLE = "speed_unusable"
     UNKNOWN_TEAM = "unknown_team"
     SIZE_REPEATED = "size_repeated"
     SIZE_NOT_POWER_OF_TWO = "size_not_power_of_two"
@@ -73,6 +75,8 @@ SENTENCES: dict[Reason, str] = {
     Reason.CLOCK_SKEW: "The event is stamped too far in the future.",
     Reason.UNKNOWN_CLUSTER: "No such cluster is configured.",
     Reason.UNKNOWN_POOL: "The cluster has no such pool.",
+    Reason.UNKNOWN_GPU_MODEL: "The cluster has no pool with GPUs of this model.",
+    Reason.SPEED_UNUSABLE: "A job that tells speeds tells one for every pool it accepts, and for nothing else.",
     Reason.UNKNOWN_TEAM: "The team is not among those that may submit.",
     Reason.SIZE_REPEATED: "A block size is offered twice.",
     Reason.SIZE_NOT_POWER_OF_TWO: "Every offered block size must be a power of two.",

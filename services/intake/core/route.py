@@ -10,6 +10,7 @@ from collections.abc import Iterable
 
 from schemas.catalog import Catalog, Cluster, Pool
 from schemas.jobs import ApplicationSpec, JobSpec
+from services.intake.core.speeds import Measured, names_model, speeds_of, told_speed
 
 
 def cluster_name(spec: JobSpec | ApplicationSpec, catalog: Catalog) -> str:
@@ -25,9 +26,19 @@ def named_pools(spec: JobSpec | ApplicationSpec) -> tuple[str, ...]:
 
 
 def open_pools(spec: JobSpec | ApplicationSpec, cluster: Cluster) -> list[tuple[str, Pool]]:
-    """The named pools that exist, or all pools of the cluster in the catalog's order."""
-    names: Iterable[str] = named_pools(spec) or cluster.pools
-    return [(name, cluster.pools[name]) for name in names if name in cluster.pools]
+    """The named pools that exist, then those of the named GPU models; if it names neither, those it has a speed for, else all pools
+    of the cluster, in the catalog's order."""
+    names: Iterable[str] = named_pools(spec)
+    if isinstance(spec, JobSpec):
+        names = dict.fromkeys([*names, *_of_models(spec.gpu_models, cluster)])
+        if not names:
+            names = [name for name, pool in cluster.pools.items() if told_speed(spec, name, pool) is not None]
+    return [(name, cluster.pools[name]) for name in names or cluster.pools if name in cluster.pools]
+
+
+def _of_models(models: Iterable[str], cluster: Cluster) -> list[str]:
+    """Pools of these GPU models, in the order of the models."""
+    return [name for model in models for name, pool in cluster.pools.items() if names_model(model, pool.gpu_model)]
 
 
 def forms_block(pool: Pool, gpus: int) -> bool:
@@ -44,6 +55,11 @@ def pools_for_job(spec: JobSpec, cluster: Cluster) -> list[str]:
         for name, pool in open_pools(spec, cluster)
         if spec.memory_mib <= pool.memory_mib and any(forms_block(pool, gpus) for gpus in spec.sizes)
     ]
+
+
+def speeds_in(spec: JobSpec, names: list[str], cluster: Cluster, measured: Measured) -> tuple[dict[str, float], str]:
+    """How fast the job runs in each of these pools beside the first, and who says so."""
+    return speeds_of(spec, [(name, cluster.pools[name]) for name in names], measured)
 
 
 def pool_for_application(spec: ApplicationSpec, cluster: Cluster) -> str | None:

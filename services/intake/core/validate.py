@@ -14,6 +14,7 @@ from schemas.jobs import JobSpec, RestartMode
 from services.intake.core.case import Case
 from services.intake.core.refusals import Reason, Refusal
 from services.intake.core.route import cluster_name, forms_block, named_pools
+from services.intake.core.speeds import names_model, told_speed
 
 SPEC_BYTES_MAX = 131_072
 """A decision carries the events it covers and must stay below 768 KiB; one job may not eat more than a sixth of that."""
@@ -63,6 +64,31 @@ def unknown_pool(case: Case) -> Wrong | None:
             known = ", ".join(case.cluster.pools)
             cluster = cluster_name(case.spec, case.catalog)
             return field, f"{field} names {name!r}, cluster {cluster} has {known}; use these, or leave it out for any"
+    return None
+
+
+def unknown_gpu_model(case: Case) -> Wrong | None:
+    if case.job is None or case.cluster is None:
+        return None
+    models = [pool.gpu_model for pool in case.cluster.pools.values()]
+    for name in case.job.gpu_models:
+        if not any(names_model(name, model) for model in models):
+            known = ", ".join(dict.fromkeys(models))
+            field = "spec.gpu_models"
+            return field, f"{field} names {name!r}, the cluster's GPUs are {known}; use these, or leave it out for any"
+    return None
+
+
+def speed_unusable(case: Case) -> Wrong | None:
+    job, cluster, field = case.job, case.cluster, "spec.speeds"
+    if job is None or cluster is None or not job.speeds:
+        return None
+    for name in job.speeds:
+        if name not in cluster.pools and not any(names_model(name, pool.gpu_model) for pool in cluster.pools.values()):
+            return field, f"{field} has {name!r}, which is no pool or GPU model of the cluster; leave it out"
+    for name, pool in case.pools:
+        if told_speed(job, name, pool) is None:
+            return field, f"{field} has nothing for pool {name} ({pool.gpu_model}), which it accepts; add it"
     return None
 
 
@@ -234,6 +260,8 @@ RULES: tuple[tuple[Reason, Rule], ...] = (
     (Reason.CLOCK_SKEW, clock_skew),
     (Reason.UNKNOWN_CLUSTER, unknown_cluster),
     (Reason.UNKNOWN_POOL, unknown_pool),
+    (Reason.UNKNOWN_GPU_MODEL, unknown_gpu_model),
+    (Reason.SPEED_UNUSABLE, speed_unusable),
     (Reason.UNKNOWN_TEAM, unknown_team),
     (Reason.SIZE_REPEATED, size_repeated),
     (Reason.SIZE_NOT_POWER_OF_TWO, size_not_power_of_two),

@@ -24,6 +24,7 @@ from schemas.messages import message
 from schemas.records import Message, Now, Record
 from services.intake.core.handler import SERVICE, SOURCE, IntakeHandler
 from services.intake.shell.http import HOST, HttpDoor
+from services.intake.shell.measured import shipped_speeds
 from services.intake.shell.publisher import Publisher
 from services.runtime.config import ConfigError, ServiceConfig
 from services.runtime.metrics import Metrics
@@ -53,7 +54,7 @@ class CountedHandler(IntakeHandler):
     """Counts what is refused, by reason."""
 
     def __init__(self, catalog: Catalog, metrics: Metrics) -> None:
-        super().__init__(catalog)
+        super().__init__(catalog, measured=shipped_speeds())
         self._metrics = metrics
 
     def handle(self, record: Record, now: Now) -> list[Message]:
