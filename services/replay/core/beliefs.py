@@ -1,9 +1,9 @@
 """What a scheduler is told about durations, at one of four levels, while a day is played; and the live forecaster behind it.
 
 Owns the levels: `true` (what will happen), `forecast` (the forecaster's own handler, which learns from the executions it is
-told of and nothing else), `limit` (what the user declared) and `none` (the planner's prior; the declared limit is not known
-either). Demand of applications comes from the forecaster at every level. Refuses to know how the forecaster is made:
-a handler is handed in. Read next: `rolling.py` (gpugrid), `baselines.py`.
+told of and nothing else), `limit` (what the user declared, for the slowest size) and `none` (the planner's prior; the declared
+limit is not known either). Demand of applications comes from the forecaster at every level. Refuses to know how the forecaster
+is made: a handler is handed in. Read next: `rolling.py` (gpugrid), `baselines.py`.
 """
 
 from __future__ import annotations
@@ -113,7 +113,12 @@ class Beliefs:
         if self.level is Level.NONE:
             return []
         limit_s = job.spec.time_limit_s
-        said_s = {gpus: job.run_s[gpus] if self.level is Level.TRUE else limit_s for gpus in job.spec.sizes}
+        # A limit holds at whatever size the job gets, so it was declared for the slowest: the smallest it offers. Taken as the
+        # duration at every size it would say that GPUs beyond the fewest bring nothing.
+        fewest = min(job.spec.sizes)
+        said_s = {
+            gpus: job.run_s[gpus] if self.level is Level.TRUE else limit_s * fewest / gpus for gpus in job.spec.sizes
+        }
         sizes = [
             SizeForecast(gpus=gpus, p50_s=min(run_s, limit_s), p90_s=min(run_s, limit_s))
             for gpus, run_s in said_s.items()
