@@ -136,6 +136,7 @@ def started(node: str, cluster: str, run: LocalRun, *, wall_ms: int, traceparent
         gpus=list(run.gpus),
         sequence=run.sequence,
         pid=run.facts.pid,
+        speed=run.assignment.speed,
     )
     return _report(event, run.assignment, node, _fact(run, "started"), traceparent)
 

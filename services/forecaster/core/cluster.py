@@ -209,7 +209,7 @@ class ClusterForecasts:
             if before.attempt == run.attempt:
                 history.forget(before.run)
             else:
-                history.finish(before.run, (event.time_ms - before.start_ms) / 1000.0, observed=False)
+                history.finish(before.run, before.done_s(event.time_ms), observed=False)
         gpus = self._gpus(entry, run)
         estimate, told = self._estimate(entry.facts, entry.belief, event.time_ms)
         block = gpus if gpus in entry.facts.sizes else entry.facts.gpus
@@ -257,8 +257,7 @@ class ClusterForecasts:
         else:
             if run is None or run.attempt != attempt or run.round != round_:
                 return None
-            elapsed_s = (now_ms - run.start_ms) / 1000.0
-            if not run.resolved and elapsed_s > run.first_p90_s:
+            if not run.resolved and run.done_s(now_ms) > run.first_p90_s:
                 run.resolved = True
                 self.durations.calibration.outcome(facts.subject.team, covered=False)
             before = self._published.get(facts.job_id)
@@ -272,12 +271,12 @@ class ClusterForecasts:
 
     def _forecast_running(self, entry: Entry, run: Run, now_ms: int) -> DurationForecast:
         facts = entry.facts
-        elapsed_s = max(0.0, (now_ms - run.start_ms) / 1000.0)
+        done_s = max(0.0, run.done_s(now_ms))
         gpus = self._gpus(entry, run)
-        if elapsed_s < run.p50_s and run.round == 0:
+        if done_s < run.p50_s and run.round == 0:
             size = SizeForecast(gpus=gpus, p50_s=run.p50_s, p90_s=run.p90_s)
         else:
-            size = self.durations.survived(facts, gpus, run.run, elapsed_s, run.p90_s, now_ms)
+            size = self.durations.survived(facts, gpus, run.run, done_s, run.p90_s, now_ms)
             run.p50_s, run.p90_s = size.p50_s, size.p90_s
         self._published[facts.job_id] = size
         return DurationForecast(
@@ -287,7 +286,7 @@ class ClusterForecasts:
             model=self.durations.version,
             sizes=[size],
             attempt=run.attempt,
-            elapsed_s=elapsed_s,
+            elapsed_s=max(0.0, (now_ms - run.start_ms) / 1000.0),
         )
 
     def _estimate(self, facts: Facts, belief: FirstBelief | None, now_ms: int) -> tuple[Estimate, Told | None]:
@@ -315,7 +314,8 @@ class ClusterForecasts:
         return reported if reported > 0 else entry.facts.gpus
 
     def _appoint_run(self, job_id: str, run: Run, now_ms: int) -> None:
-        ends_ms = [run.start_ms + round(end_s * 1000) + 1 for end_s in (run.p50_s, run.first_p90_s, run.p90_s)]
+        ends_s = [end_s / run.speed for end_s in (run.p50_s, run.first_p90_s, run.p90_s)]
+        ends_ms = [run.start_ms + round(end_s * 1000) + 1 for end_s in ends_s]
         ahead = [end_ms for end_ms in ends_ms if end_ms > now_ms]
         due_ms = max(min(ahead, default=now_ms), now_ms + round(APPOINTMENT_S_MIN * 1000))
         self._appoint(due_ms, job_id, run.attempt, run.round)

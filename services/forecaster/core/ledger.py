@@ -40,6 +40,8 @@ class Worth(Enum):
 class Run:
     """An attempt that goes on. `run`: its number in the history, -1 if none; `round`: forecasts made while it ran.
 
+    All durations are in the time of the pool that the job prefers; `speed`: of the pool it got, beside that one.
+
     `first_p50_s`, `first_p90_s`: what was said when it started, 0 if nothing was, from the features `row`, and `told` by whom
     where facts had a say; `resolved`: that turned out wrong already.
     """
@@ -56,10 +58,15 @@ class Run:
     told: Told | None = None
     round: int = 0
     resolved: bool = False
+    speed: float = 1.0
 
     @property
     def gpus(self) -> int:
         return max(1, sum(self.gpus_by_node.values()))
+
+    def done_s(self, now_ms: int) -> float:
+        """How long it would have run so far in the pool that it prefers."""
+        return (now_ms - self.start_ms) / 1000.0 * self.speed
 
 
 @dataclass(slots=True)
@@ -74,7 +81,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """A run that is over, with its duration and what it is worth."""
+    """A run that is over, with its duration (in the pool the job prefers) and what it is worth."""
 
     run: Run
     end_ms: int
@@ -122,12 +129,12 @@ class Ledger:
                 return None, None
             merged = Run(before.attempt, min(before.start_ms, event.time_ms), dict(before.gpus_by_node))
             merged.gpus_by_node[event.node] = len(event.gpus)
-            merged.round = before.round
+            merged.round, merged.speed = before.round, before.speed
             entry.run = merged
             return merged, before
         if before is not None:
             entry.ended_attempt = before.attempt
-        entry.run = Run(event.attempt, event.time_ms, {event.node: len(event.gpus)})
+        entry.run = Run(event.attempt, event.time_ms, {event.node: len(event.gpus)}, speed=event.speed)
         return entry.run, before
 
     def ended(self, entry: Entry, event: JobStopped | JobCompleted | JobFailed) -> Ended | None:
@@ -142,7 +149,7 @@ class Ledger:
         entry.run = None
         entry.ended_attempt = event.attempt
         duration_s = event.run_s if event.run_s > 0 else (event.time_ms - run.start_ms) / 1000.0
-        return Ended(run, event.time_ms, duration_s, self._worth(event, duration_s))
+        return Ended(run, event.time_ms, duration_s * run.speed, self._worth(event, duration_s))
 
     def _worth(self, event: JobStopped | JobCompleted | JobFailed, duration_s: float) -> Worth:
         if duration_s <= 0:

@@ -1,8 +1,8 @@
 """Runs that only take time: for replays on a scaled clock and for simulation on a virtual one.
 
-Owns: reading the labels `simulated/run_s` (JSON object, block size → true seconds) and `simulated/fails_at` (fraction of
-the whole at which it fails), and ending a run at exactly the right domain time, also when the executor was dead at that
-moment. Applications run until they are stopped. Refuses: jobs that are not simulated. No threads, files or sockets.
+Owns: reading the labels `simulated/run_s` (JSON object, block size → true seconds in the pool it prefers; elsewhere it takes as
+long as its `speed` there says) and `simulated/fails_at` (fraction of the whole at which it fails), and ending a run at exactly the
+right domain time, also when the executor was dead at that moment. Applications run until they are stopped. Refuses: jobs that are not simulated. No threads, files or sockets.
 Read next: `port.py`.
 """
 
@@ -76,7 +76,7 @@ def course_of(assignment: Assignment) -> Course | None:
         raise StartRefusedError(
             FailureCause.PREFLIGHT, f"label {RUN_LABEL} names no duration for {size} GPUs: it knows {sorted(by_size)}"
         )
-    return Course(whole_s, assignment.resume_fraction, fails_at)
+    return Course(whole_s / assignment.speed, assignment.resume_fraction, fails_at)
 
 
 def block_size(assignment: Assignment) -> int:
