@@ -13,7 +13,7 @@ LEVELS := $(wildcard tests/unit tests/properties tests/contract tests/simulation
 JIT_OFF := $(wildcard tests/unit/allocator tests/properties)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slurm lint format bench simulate lock clean python
+.PHONY: help setup demo test test-slurm lint format bench soak simulate lock clean python
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
@@ -61,6 +61,9 @@ format: $(STAMP) ## rewrite to the house style
 
 bench: setup ## measure planner, latency, throughput and ten days (ARGS="latency" for one)
 	@$(BIN)/python -m bench $(ARGS)
+
+soak: setup ## 300,000 job events with kills in the middle, an hour (ARGS="--events 5000" for a few minutes)
+	@$(BIN)/python -m bench.soak $(ARGS)
 
 simulate: $(STAMP) ## 10,000 seeds of everything going wrong (ARGS="--seed 123 --trace" for one)
 	@$(BIN)/python -m tests.simulation.system $(ARGS)

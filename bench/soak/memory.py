@@ -1,0 +1,79 @@
+"""Resident memory of every process over a run: whether anything grows with the number of jobs it has seen. Read next: `run.py`."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+
+import numpy as np
+import psutil
+from msgspec import Struct
+
+from bench.soak.publish import Progress
+from bench.soak.stack import Soaked
+
+SAMPLE_S = 2.0
+KEPT_MAX = 120
+"""Samples in the result; the growth is computed from all."""
+SETTLED_SHARE = 0.2
+"""The first fifth of the events fills caches and pools."""
+
+
+class Memory(Struct, frozen=True, kw_only=True):
+    """MiB of one process with its children. `growth_mib`: per 100,000 events, fitted over the settled part of a life without a
+    restart (None: too short). `series`: (events published, MiB).
+    """
+
+    first_mib: float
+    last_mib: float
+    most_mib: float
+    growth_mib: float | None
+    series: list[tuple[int, float]]
+
+
+class Scale:
+    """Weighs a stack's processes until it is cancelled."""
+
+    def __init__(self) -> None:
+        self._series: dict[str, list[tuple[int, int, float]]] = {}
+
+    async def weigh(self, stack: Soaked, progress: Progress) -> None:
+        while True:
+            begun_s = time.monotonic()
+            for name, pid in stack.pids().items():
+                mib = _mib(pid)
+                if mib:
+                    self._series.setdefault(name, []).append((progress.published, pid, mib))
+            await asyncio.sleep(max(0.0, begun_s + SAMPLE_S - time.monotonic()))
+
+    def results(self, events: int) -> dict[str, Memory]:
+        return {name: _result(series, events) for name, series in sorted(self._series.items())}
+
+
+def _mib(pid: int) -> float:
+    """0 if it is gone."""
+    found = 0
+    with contextlib.suppress(psutil.Error):
+        process = psutil.Process(pid)
+        for each in (process, *process.children(recursive=True)):
+            with contextlib.suppress(psutil.Error):
+                found += each.memory_info().rss
+    return found / 2**20
+
+
+def _result(series: list[tuple[int, int, float]], events: int) -> Memory:
+    last_pid = series[-1][1]
+    settled = [(at, mib) for at, pid, mib in series if pid == last_pid and at >= SETTLED_SHARE * events]
+    growth = None
+    if len({at for at, _ in settled}) >= 3:
+        slope = np.polyfit([at for at, _ in settled], [mib for _, mib in settled], 1)[0]
+        growth = round(float(slope) * 100_000, 1)
+    step = max(1, len(series) // KEPT_MAX)
+    return Memory(
+        first_mib=round(series[0][2], 1),
+        last_mib=round(series[-1][2], 1),
+        most_mib=round(max(mib for _, _, mib in series), 1),
+        growth_mib=growth,
+        series=[(at, round(mib, 1)) for at, _, mib in series[::step]],
+    )
