@@ -78,8 +78,8 @@ def soaked(run_dir: Path, gpus: int) -> Iterator[Soaked]:
     """`gpus` per cluster. Whatever way it ends, nothing is left running."""
     run_dir = run_dir.absolute()
     run_dir.mkdir(parents=True, exist_ok=True)
-    catalog = run_dir / "catalog.toml"
-    catalog.write_text(toml_of(_catalog(gpus)))
+    catalog_path = run_dir / "catalog.toml"
+    catalog_path.write_text(toml_of(catalog(gpus)))
     broker = EmbeddedBroker(run_dir / "kafka")
     kafka = broker_process(broker)
     specs: list[ProcessSpec] = []
@@ -87,7 +87,7 @@ def soaked(run_dir: Path, gpus: int) -> Iterator[Soaked]:
         Surroundings(
             run_dir=run_dir,
             bootstrap=broker.address,
-            catalog=catalog,
+            catalog=catalog_path,
             cluster=cluster,
             pool=POOL,
             nodes=tuple(f"{cluster}-n{number:02d}" for number in range(gpus // NODE_GPUS)),
@@ -120,7 +120,9 @@ def _renamed(spec: ProcessSpec, name: str) -> ProcessSpec:
     return replace(spec, name=name, env={**spec.env, "GPUGRID_INSTANCE_ID": name})
 
 
-def _catalog(gpus: int) -> Catalog:
+def catalog(gpus: int) -> Catalog:
+    """`gpus` per cluster, and a pool in each that nobody built."""
+
     def pool() -> Pool:
         return Pool(gpus=gpus, node_gpus=NODE_GPUS, gpu_model=GPU_MODEL, memory_mib=GPU_MEMORY_MIB)
 
