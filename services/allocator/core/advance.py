@@ -13,6 +13,7 @@ from services.allocator.core.enact import enact
 from services.allocator.core.fold import FOLDS, fold, forget_aged_advice, forget_finished
 from services.allocator.core.fold_executions import forget_silence
 from services.allocator.core.held import forget_preemptions
+from services.allocator.core.slots import ask_for_reshapes
 from services.allocator.core.state import OBEYED_MAX, Changes, State, forget_index
 
 COMMANDS = "commands"
@@ -26,6 +27,7 @@ def advance(state: State, record: DecisionMade, step_ms: int) -> Changes:
     if record.kind is RecordKind.DECISION:
         fold_all(state, record.inputs, now, changes)
         enact(state, record.effects, record.sequence, step_ms, now, changes)
+        ask_for_reshapes(state, changes)
     move(state, record)
     return changes
 

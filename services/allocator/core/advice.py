@@ -91,8 +91,8 @@ def improved(question: Question, plan: Plan, gain: float, bound_gap: float | Non
 
 def _named(posed: Posed, number: int) -> tuple[str, int]:
     """(node, local index) of a grid number."""
-    node = posed.layout.nodes[posed.problem.topology.node_of(number)].node
-    return node, number - posed.layout.first[node]
+    (placed,) = posed.layout.local([number])
+    return placed.node, placed.gpus[0]
 
 
 def is_stale(event: PlanImproved, state: State, now_ms: int) -> bool:
@@ -173,7 +173,7 @@ def _step(moment_ms: int, now_ms: int, step_ms: int) -> int:
 def _number(posed: Posed, node: str, gpu: int) -> int:
     """The grid number of a GPU, or -1 if there is none of this name any more."""
     first = posed.layout.first.get(node)
-    if first is None or gpu >= posed.problem.topology.node_sizes[posed.problem.topology.node_of(first)]:
+    if first is None or gpu >= next(known.size for known in posed.layout.nodes if known.node == node):
         return -1
     return first + gpu
 

@@ -22,6 +22,7 @@ from services.allocator.core.pose import Posed, pose
 from services.allocator.core.preempt import preemptions
 from services.allocator.core.problem import Ints
 from services.allocator.core.reasons import Reason
+from services.allocator.core.slots import is_due_to_leave
 from services.allocator.core.spare import idle_gpus, with_spare
 from services.allocator.core.starts import start_on
 from services.allocator.core.state import Changes, Job, State
@@ -46,7 +47,7 @@ def timed_stops(state: State, now: Now) -> list[Effect]:
             continue
         if job.started_ms is not None and now.domain_ms >= limit_ms(job):
             effects.append(StopOrdered(job_id=job.job_id, attempt=job.attempt, cause=StopCause.TIME_LIMIT))
-        elif any(_drained(state, part.node, now) for part in job.parts):
+        elif any(_drained(state, part.node, now) or is_due_to_leave(state, part, now.domain_ms) for part in job.parts):
             effects.append(StopOrdered(job_id=job.job_id, attempt=job.attempt, cause=StopCause.DRAIN))
     return effects
 

@@ -24,6 +24,7 @@ from services.allocator.core.index import index_of
 from services.allocator.core.plan import Plan
 from services.allocator.core.pose import Posed
 from services.allocator.core.preempt import due_starts
+from services.allocator.core.slots import ask_for_reshapes
 from services.allocator.core.state import Changes, State
 from services.allocator.core.verify_commit import verify_commit
 
@@ -94,6 +95,7 @@ def decide(
         enact(state, planned, sequence, step_ms, now, changes)
         index.touch(effect.job_id for effect in planned if isinstance(effect, Placed | Waits))
         effects = effects + planned
+    ask_for_reshapes(state, changes)
     record = _record(state, inputs, covered, effects, now, settings, RecordKind.DECISION, state.epoch, changes)
     move(state, record)
     return Decided(record=record, changes=changes, posed=posed, plans=plans, violations=violations)

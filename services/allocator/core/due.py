@@ -21,6 +21,9 @@ def due_domain_ms(state: State, policy: Policy) -> int:
     for node in state.nodes.values():
         if node.draining and node.drain_deadline_ms > state.now_ms:
             due = min(due, node.drain_deadline_ms)
+    for order in state.repartitions.values():
+        if order.deadline_ms > state.now_ms:
+            due = min(due, order.deadline_ms)
     return due
 
 

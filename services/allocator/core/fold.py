@@ -17,6 +17,7 @@ from services.allocator.core.fold_executions import EXECUTION_FOLDS
 from services.allocator.core.lifecycle import finish, move, order_stop, part_ended
 from services.allocator.core.phases import Happening
 from services.allocator.core.rule_checks import contradictions
+from services.allocator.core.slots import called, cards_shaped, mark_absent, repartition_cards
 from services.allocator.core.state import (
     CLOSED_APPS_MAX,
     EARLY_DRAINS_MAX,
@@ -169,7 +170,13 @@ def _node_state(state: State, event: nodes.NodeStateChanged, traceparent: str, n
             said_ms=event.time_ms,
             draining=drained_ms is not None,
             drain_deadline_ms=drained_ms or 0,
+            machine=event.machine or "",
+            slots_per_card=event.slots_per_card,
         )
+        mark_absent(state, node)
+        own = state.nodes.get(node.machine)
+        if own is not None and own.draining:  # the machine was drained before this pool of its cards was heard of
+            node.draining, node.drain_deadline_ms = True, own.drain_deadline_ms
         changes.nodes[event.node] = None
         return
     if (event.incarnation, event.time_ms) < (node.incarnation, node.said_ms):
@@ -179,6 +186,7 @@ def _node_state(state: State, event: nodes.NodeStateChanged, traceparent: str, n
     if healthy:
         node.size = max(node.size, len(healthy))
         node.healthy = healthy + [False] * (node.size - len(healthy))
+        mark_absent(state, node)
     if event.health is nodes.Health.LOST or returned:
         _release_node(state, event.node, now, changes)
     changes.nodes[event.node] = None
@@ -196,17 +204,16 @@ def _release_node(state: State, node: str, now: Now, changes: Changes) -> None:
 
 
 def _drain_node(state: State, event: commands.DrainNode, traceparent: str, now: Now, changes: Changes) -> None:
-    node, deadline_ms = state.nodes.get(event.node), event.ordered_ms + int(event.deadline_s * 1000)
-    if node is None:
+    known, deadline_ms = called(state, event.node), event.ordered_ms + int(event.deadline_s * 1000)
+    if not known:
         _keep_early(state.early_drains, event.node, deadline_ms, EARLY_DRAINS_MAX)
-    else:
+    for node in known:
         node.draining, node.drain_deadline_ms = True, deadline_ms
 
 
 def _undrain_node(state: State, event: commands.UndrainNode, traceparent: str, now: Now, changes: Changes) -> None:
-    node = state.nodes.get(event.node)
     state.early_drains.pop(event.node, None)
-    if node is not None:
+    for node in called(state, event.node):
         node.draining, node.drain_deadline_ms = False, 0
 
 
@@ -264,8 +271,10 @@ FOLDS: dict[type, Fold] = {
     commands.ReserveBlock: _reserve_block,
     commands.ReleaseBlock: _release_block,
     commands.ChangeRules: _change_rules,
+    commands.RepartitionCards: repartition_cards,
     executions.JobProgressed: _ignored,
     decisions.PlanImproved: _plan_improved,
+    executions.CardsShaped: cards_shaped,
     **EXECUTION_FOLDS,
 }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from schemas.status import NodeGpus
@@ -15,6 +16,21 @@ class Layout:
     nodes: tuple[Node, ...]
     first: dict[str, int]
     gpus: int
+
+    @property
+    def planned_sizes(self) -> list[int]:
+        """What the planner takes for nodes: nodes, or single cards where the pool is made of slots, since no block leaves its card."""
+        sizes: list[int] = []
+        for node in self.nodes:
+            cards, rest = divmod(node.size, node.slots_per_card) if node.slots_per_card > 1 else (0, node.size)
+            sizes += [node.slots_per_card] * cards + [rest] * (rest > 0)
+        return sizes
+
+    @property
+    def block_max(self) -> int | None:
+        """The largest block of a pool of slots; None: only the pool's own size counts."""
+        most = max((node.slots_per_card for node in self.nodes), default=1)
+        return most if most > 1 else None
 
     def numbers(self, node: str, local: list[int]) -> list[int]:
         """Grid numbers of local indices."""
@@ -34,6 +50,12 @@ class Layout:
             if mine:
                 placed.append(NodeGpus(node=node.node, gpus=mine))
         return placed
+
+
+def slots_on(node: Node, cards: Iterable[int]) -> list[int]:
+    """Local indices of the node's slots on these cards of its machine."""
+    per_card = node.slots_per_card
+    return [slot for card in cards for slot in range(card * per_card, (card + 1) * per_card) if slot < node.size]
 
 
 def layout_of(state: State, pool: str) -> Layout:

@@ -65,8 +65,10 @@ def pose(state: State, pool: str, memory_mib: int, policy: Policy, now: Now, pla
     apps = tuple(app for app in state.apps.values() if app.pool == pool)
     problem = build_problem(
         steps=policy.steps,
-        node_sizes=[node.size for node in layout.nodes],
-        queued=[_queued(job, _offers(job, policy, index), memory_mib, precedence, policy, now) for job in queued],
+        node_sizes=layout.planned_sizes,
+        queued=[
+            _queued(job, _offers(job, policy, index), layout, memory_mib, precedence, policy, now) for job in queued
+        ],
         running=_running(index.holders(), layout, precedence, policy, now),
         applications=[_application(app, layout, precedence, policy, now) for app in apps],
         reservations=_reservations(state, pool, layout, policy, now),
@@ -101,9 +103,11 @@ def _steps_of(duration_s: float, policy: Policy) -> int:
     return max(1, min(ceil(duration_s / policy.step_s), 2 * policy.steps))
 
 
-def _refusal(job: Job, memory_mib: int, precedence: Precedence, policy: Policy, now: Now) -> Reason:
+def _refusal(job: Job, most: int | None, memory_mib: int, precedence: Precedence, policy: Policy, now: Now) -> Reason:
     if memory_mib and job.spec.memory_mib > memory_mib:
         return Reason.MEMORY_EXCEEDS_GPU
+    if most is not None and min(job.spec.sizes) > most:
+        return Reason.SIZE_EXCEEDS_CARD
     if not job.forecast and now.wall_ms - job.seen_wall_ms < policy.forecast_wait_ms:
         return Reason.AWAITING_FORECAST
     if job.not_before_ms > now.domain_ms:
@@ -131,15 +135,22 @@ def _offers(job: Job, policy: Policy, index: Index) -> tuple[Option, ...]:
 
 
 def _queued(
-    job: Job, offers: tuple[Option, ...], memory_mib: int, precedence: Precedence, policy: Policy, now: Now
+    job: Job,
+    offers: tuple[Option, ...],
+    layout: Layout,
+    memory_mib: int,
+    precedence: Precedence,
+    policy: Policy,
+    now: Now,
 ) -> QueuedJob:
+    most = layout.block_max
     return QueuedJob(
         id=job.job_id,
         priority=precedence.priorities[job.job_id],
-        options=offers,
+        options=offers if most is None else tuple(offer for offer in offers if offer.gpus <= most),
         requested_gpus=job.spec.requested_gpus or max(job.spec.sizes),
         arrival=job.arrival,
-        refusal=_refusal(job, memory_mib, precedence, policy, now),
+        refusal=_refusal(job, most, memory_mib, precedence, policy, now),
         caps=precedence.admission.caps_of.get(job.job_id, ()),
     )
 
@@ -249,7 +260,7 @@ def _gpu_states(state: State, layout: Layout) -> list[int]:
     states: list[int] = []
     for node in layout.nodes:
         for index in range(node.size):
-            if node.health is Health.LOST:
+            if node.health is Health.LOST or index in node.absent:
                 states.append(GpuState.UNUSABLE)
             elif not node.takes_new or not node.healthy[index] or index in node.quarantined:
                 states.append(GpuState.HELD_ONLY)

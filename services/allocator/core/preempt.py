@@ -73,7 +73,7 @@ def _is_free(state: State, held: Preemption) -> bool:
         node = state.nodes.get(node_id)
         if node is None or not node.takes_new:
             return False
-        if gpu >= node.size or not node.healthy[gpu] or gpu in node.quarantined:
+        if gpu >= node.size or not node.healthy[gpu] or gpu in node.quarantined or gpu in node.absent:
             return False
     held_by_jobs = (part for job in index_of(state).holders() for part in job.parts if part.status in PARTS_ALIVE)
     held_by_apps = (part for app in state.apps.values() for part in app.parts)

@@ -9,6 +9,7 @@ from schemas.status import JobState, JobStatusChanged, NodeGpus
 from services.allocator.core.index import index_of
 from services.allocator.core.quotas import Holdings
 from services.allocator.core.reasons import SENTENCES, reason_named
+from services.allocator.core.slots import reshape_of
 from services.allocator.core.state import PARTS_ALIVE, App, Changes, Job, Part, State
 
 OVERTIME = "overtime"
@@ -39,6 +40,7 @@ def placements(state: State, nodes: list[str]) -> list[NodePlaced]:
             epoch=state.epoch,
             time_ms=state.now_ms,
             assignments=sorted(assignments, key=lambda item: item.gpus),
+            reshape=reshape_of(state, state.nodes[node]),
         )
         for node, assignments in wanted.items()
     ]

@@ -48,7 +48,8 @@ def used_by_team(state: State, holders: Sequence[Job], now_ms: int) -> dict[str,
     used = {team: faded(use, now_ms, state.rules.half_life_s) for team, use in sorted(state.use.items())}
     for job in holders:
         if job.holds_gpus:
-            used[job.spec.team] = used.get(job.spec.team, 0) + job.gpus * max(0, now_ms - job.placed_ms)
+            gpu_ms = job.gpus * max(0, now_ms - job.placed_ms) // _slots_per_card(state, job)
+            used[job.spec.team] = used.get(job.spec.team, 0) + gpu_ms
     return used
 
 
@@ -64,7 +65,14 @@ def charge(state: State, job: Job, until_ms: int) -> None:
     """An attempt ended: its GPU time counts as its team's use."""
     from_ms = min(job.placed_ms, until_ms)
     use = state.use.get(job.spec.team, Use(0, from_ms))
-    state.use[job.spec.team] = charged(use, job.gpus, from_ms, until_ms, state.rules.half_life_s)
+    half_life_s = state.rules.half_life_s
+    state.use[job.spec.team] = charged(use, job.gpus, from_ms, until_ms, half_life_s, _slots_per_card(state, job))
+
+
+def _slots_per_card(state: State, job: Job) -> int:
+    """Of the pool it runs in: fair share counts whole cards."""
+    node = state.nodes.get(job.parts[0].node) if job.parts else None
+    return 1 if node is None else node.slots_per_card
 
 
 class Holdings:

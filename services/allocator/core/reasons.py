@@ -36,6 +36,7 @@ class Reason(IntEnum):
     RUNNING_LIMIT = 20
     QUEUE_LIMIT = 21
     TAKES_A_PLACE = 22
+    SIZE_EXCEEDS_CARD = 23
 
     @property
     def public_name(self) -> str:
@@ -71,6 +72,7 @@ SENTENCES: dict[Reason, str] = {
     Reason.REQUEUE_BACKOFF: "The job failed and waits before its next attempt.",
     Reason.RUNNING_LIMIT: "Its team, user or queue already runs as many jobs as the rules allow.",
     Reason.TAKES_A_PLACE: "Running jobs of preemptible queues save their work and stop for it; their block is held for it.",
+    Reason.SIZE_EXCEEDS_CARD: "Every size the job offers is more slots than one card of this pool has; a job's slots lie on one card.",
     Reason.QUEUE_LIMIT: "Its team, user or queue has more jobs waiting than the rules let into planning.",
 }
 

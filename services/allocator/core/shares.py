@@ -32,10 +32,10 @@ def faded(use: Use, now_ms: int, half_life_s: float) -> int:
     return _halved(use.gpu_ms, max(0, now_ms - use.as_of_ms), max(1, int(half_life_s * 1000)))
 
 
-def charged(use: Use, gpus: int, from_ms: int, until_ms: int, half_life_s: float) -> Use:
-    """The use after a job ended."""
+def charged(use: Use, gpus: int, from_ms: int, until_ms: int, half_life_s: float, slots_per_card: int) -> Use:
+    """The use after a job ended, in time of whole cards."""
     now_ms = max(use.as_of_ms, until_ms)
-    return Use(faded(use, now_ms, half_life_s) + gpus * max(0, until_ms - from_ms), now_ms)
+    return Use(faded(use, now_ms, half_life_s) + gpus * max(0, until_ms - from_ms) // slots_per_card, now_ms)
 
 
 def share_factors(rules: Rules, use: Mapping[str, int], teams: Iterable[str]) -> dict[str, int]:

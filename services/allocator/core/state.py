@@ -126,7 +126,8 @@ class Node(Struct):
 
     `quarantined`: GPUs whose memory somebody still holds, by the executor's own look at them. `said_ms`: time of the state that
     counts; an older one that comes late changes nothing. `boot_id`: as its executor said last. `silent_until_ms`: nothing new before,
-    since its executor left a gang waiting; 0 once it speaks.
+    since its executor left a gang waiting; 0 once it speaks. `machine`: whose cards it shares with other nodes, one per pool; `absent`:
+    its slots on cards that are cut for another pool at present (`slots.py`).
     """
 
     node: str
@@ -143,6 +144,9 @@ class Node(Struct):
     said_ms: int = 0
     boot_id: str = ""
     silent_until_ms: int = 0
+    machine: str = ""
+    slots_per_card: int = 1
+    absent: list[int] = field(default_factory=list)
 
     @property
     def takes_new(self) -> bool:
@@ -158,6 +162,25 @@ class Reserved(Struct):
     gpus: list[int]
     from_ms: int
     until_ms: int
+
+
+class Cut(Struct):
+    """How a machine's cards are cut, by its executor: per card the pool whose slots it offers. `detail`: why the last change failed."""
+
+    revision: int
+    pools: list[str]
+    detail: str = ""
+
+
+class Repartition(Struct):
+    """Cards that are to be cut for another pool once they are empty. `asked`: they were, and their executor is to do it."""
+
+    request_id: str
+    machine: str
+    cards: list[int]
+    pool: str
+    deadline_ms: int
+    asked: bool = False
 
 
 class Preemption(Struct):
@@ -187,6 +210,7 @@ class State(Struct, dict=True):
     """One cluster. `covered` maps "topic/partition" to the next offset; `last_id` is the last accepted record's id. `advice`: per
     pool the newest answer of full mode (`advice.py`). `rules`: those in force; `use`: per team what its ended jobs used.
     `preemptions`: by the job that waits for its place. `early_drains`: deadline by node that nobody has heard of yet.
+    `cuts`, `repartitions`: by machine whose cards are shared.
 
     `dict`: an index derived from the fields may hang on it (`index.py`); it is never encoded.
     """
@@ -213,6 +237,8 @@ class State(Struct, dict=True):
     rules: Rules = Rules()
     use: dict[str, Use] = field(default_factory=dict)
     preemptions: dict[str, Preemption] = field(default_factory=dict)
+    cuts: dict[str, Cut] = field(default_factory=dict)
+    repartitions: dict[str, Repartition] = field(default_factory=dict)
 
 
 def has_aged(advice: PlanImproved, now_ms: int) -> bool:

@@ -145,7 +145,14 @@ def _open_to_new(state: State, card: Card) -> bool:
     node = state.nodes.get(card[0])
     if node is None or node.draining or node.silent_until_ms or node.health in (Health.SUSPECT, Health.LOST):
         return False
-    return card[1] < node.size and node.healthy[card[1]] and card[1] not in node.quarantined
+    if card[1] >= node.size or not node.healthy[card[1]] or card[1] in node.quarantined:
+        return False
+    if not node.machine:
+        return True
+    cut, order, on = state.cuts.get(node.machine), state.repartitions.get(node.machine), card[1] // node.slots_per_card
+    if order is not None and on in order.cards:
+        return False
+    return cut is not None and on < len(cut.pools) and cut.pools[on] == node.pool
 
 
 def _check_placed(state: State, effect: Placed) -> list[str]:
@@ -169,8 +176,11 @@ def _check_placed(state: State, effect: Placed) -> list[str]:
 
 
 def _check_shape(state: State, effect: Placed) -> list[str]:
-    """One node: consecutive indices. Several: whole nodes that are neighbours in the pool's order."""
+    """One node: consecutive indices. Several: whole nodes that are neighbours in the pool's order. Slots: all on one card."""
     nodes = [item.node for item in effect.placed]
+    on = {(card[0], card[1] // state.nodes[card[0]].slots_per_card) for card in _cards(effect.placed)}
+    if any(state.nodes[name].slots_per_card > 1 for name in nodes) and len(on) > 1:
+        return [f"{effect.job_id}: its slots lie on several cards {sorted(on)}"]
     if len(nodes) == 1:
         gpus = sorted(effect.placed[0].gpus)
         return (

@@ -145,13 +145,15 @@ def _held(state: State) -> dict[str, set[int]]:
 
 
 def _usable(node: Node) -> int:
-    return sum(node.healthy[gpu] and gpu not in node.quarantined for gpu in range(node.size)) if node.takes_new else 0
+    closed = {*node.quarantined, *node.absent}
+    return sum(node.healthy[gpu] and gpu not in closed for gpu in range(node.size)) if node.takes_new else 0
 
 
 def _free(node: Node, held: set[int]) -> list[int]:
     if not node.takes_new:
         return []
-    return [gpu for gpu in range(node.size) if node.healthy[gpu] and gpu not in held and gpu not in node.quarantined]
+    closed = {*node.quarantined, *node.absent}
+    return [gpu for gpu in range(node.size) if node.healthy[gpu] and gpu not in held and gpu not in closed]
 
 
 def _longest_run(gpus: list[int]) -> int:

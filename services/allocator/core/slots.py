@@ -1,0 +1,149 @@
+"""Cards that several pools share: which slots of a machine's nodes exist at present, and how cards go from one pool to another. Pure.
+
+A machine whose cards are shared is one node per pool; a node's local index is card x slots per card + slot, so no re-partition ever
+moves one. Of each card the slots of one pool exist, those of the others are absent: how it is cut is what its executor said last.
+A re-partition is a hard row of the grid (reservations of the cards' slots in every pool) from the order on; when nothing is left on
+the cards, the placement of the machine's own node asks the executor to cut them, once, and its answer ends the matter whatever it is.
+Refuses: cutting a card that something is on, and knowing how it is done. Read next: `state.py`, the executor's `cards.py`.
+"""
+
+from __future__ import annotations
+
+from schemas.commands import RepartitionCards
+from schemas.executions import CardsShaped
+from schemas.placements import Reshape
+from schemas.records import Now
+from services.allocator.core.layout import slots_on
+from services.allocator.core.lifecycle import part_ended
+from services.allocator.core.state import (
+    PART_LOST,
+    PARTS_ALIVE,
+    Changes,
+    Cut,
+    Node,
+    Part,
+    Repartition,
+    Reserved,
+    State,
+)
+
+FOR_EVER_MS = 4_102_444_800_000
+"""Cards under re-partition are withheld until it is over: its executor answers in a stated time, or its node is lost."""
+CARD_CAUSE = "card_repartitioned"
+
+
+def nodes_of_machine(state: State, machine: str) -> list[Node]:
+    """A machine's nodes, one per pool; empty for a machine whose cards are not shared."""
+    return sorted((node for node in state.nodes.values() if node.machine == machine), key=lambda node: node.node)
+
+
+def called(state: State, name: str) -> list[Node]:
+    """The nodes an operator means by a name: a machine means all of its nodes."""
+    return [node for node in state.nodes.values() if name in (node.node, node.machine)]
+
+
+def mark_absent(state: State, node: Node) -> None:
+    """Which of the node's slots don't exist at present: all, until the machine's executor has said how its cards are cut."""
+    if not node.machine:
+        return
+    cut = state.cuts.get(node.machine)
+    pools = [] if cut is None else cut.pools
+    here = [card for card, pool in enumerate(pools) if pool == node.pool]
+    there = set(slots_on(node, here))
+    node.absent = [slot for slot in range(node.size) if slot not in there]
+
+
+def cards_shaped(state: State, event: CardsShaped, traceparent: str, now: Now, changes: Changes) -> None:
+    """How the cards are cut now. Whatever is believed to be on a slot that is no more is lost; the order that this answers is over."""
+    known = state.cuts.get(event.node)
+    if known is not None and event.revision < known.revision:
+        return  # from before an executor's restart, sent late
+    state.cuts[event.node] = Cut(event.revision, list(event.pools), "" if event.done else event.detail)
+    order = state.repartitions.get(event.node)
+    if order is not None and event.request_id == order.request_id:
+        _over(state, order)
+    for node in nodes_of_machine(state, event.node):
+        mark_absent(state, node)
+        _vacate(state, node, now, changes)
+        changes.nodes[node.node] = None
+
+
+def repartition_cards(state: State, event: RepartitionCards, traceparent: str, now: Now, changes: Changes) -> None:
+    """Withhold the cards from now on. Nothing to do, or nothing that could be done: the order changes nothing, but replaces an earlier."""
+    nodes, cut = nodes_of_machine(state, event.node), state.cuts.get(event.node)
+    if cut is None or not any(node.pool == event.pool for node in nodes):
+        return
+    earlier = state.repartitions.get(event.node)
+    if earlier is not None and earlier.request_id == event.request_id:
+        return
+    if earlier is not None:
+        _over(state, earlier)
+    changes.nodes[event.node] = None
+    cards = [card for card in sorted(set(event.cards)) if card < len(cut.pools) and cut.pools[card] != event.pool]
+    if not cards:
+        return
+    deadline_ms = min(FOR_EVER_MS, event.ordered_ms + int(event.deadline_s * 1000))
+    order = Repartition(event.request_id, event.node, cards, event.pool, deadline_ms)
+    state.repartitions[event.node] = order
+    for node in nodes:
+        name = _reservation(order, node)
+        state.reservations[name] = Reserved(name, node.node, slots_on(node, cards), now.domain_ms, FOR_EVER_MS)
+
+
+def ask_for_reshapes(state: State, changes: Changes) -> None:
+    """Orders whose cards are empty by now: their machine's placement says so from this decision on."""
+    for machine, order in state.repartitions.items():
+        if not order.asked and not _occupied(state, order):
+            order.asked = True
+            changes.nodes[machine] = None
+
+
+def reshape_of(state: State, node: Node) -> Reshape | None:
+    """What the placement of a machine's own node asks for."""
+    order = state.repartitions.get(node.node)
+    if order is None or not order.asked:
+        return None
+    return Reshape(request_id=order.request_id, cards=order.cards, pool=order.pool)
+
+
+def is_due_to_leave(state: State, part: Part, now_ms: int) -> bool:
+    """Whether a part is on a card under re-partition whose deadline has passed."""
+    node = state.nodes.get(part.node)
+    order = None if node is None or not node.machine else state.repartitions.get(node.machine)
+    if node is None or order is None or now_ms < order.deadline_ms:
+        return False
+    return not set(part.gpus).isdisjoint(slots_on(node, order.cards))
+
+
+def _over(state: State, order: Repartition) -> None:
+    del state.repartitions[order.machine]
+    for node in nodes_of_machine(state, order.machine):
+        state.reservations.pop(_reservation(order, node), None)
+
+
+def _reservation(order: Repartition, node: Node) -> str:
+    return f"{order.request_id}/{node.node}"
+
+
+def _occupied(state: State, order: Repartition) -> bool:
+    on = {(node.node, slot) for node in nodes_of_machine(state, order.machine) for slot in slots_on(node, order.cards)}
+    jobs = (part for job in state.jobs.values() for part in job.parts if part.status in PARTS_ALIVE)
+    apps = (part for app in state.apps.values() for part in app.parts)
+    return any((part.node, gpu) in on for parts in (jobs, apps) for part in parts for gpu in part.gpus)
+
+
+def _vacate(state: State, node: Node, now: Now, changes: Changes) -> None:
+    absent = set(node.absent)
+    if not absent:
+        return
+    for job in list(state.jobs.values()):
+        on_it = [part for part in job.parts if part.node == node.node and part.status in PARTS_ALIVE]
+        if any(not absent.isdisjoint(part.gpus) for part in on_it):
+            part_ended(state, job, node.node, PART_LOST, now.domain_ms, CARD_CAUSE, changes)
+    for app in state.apps.values():
+        if any(part.node == node.node and not absent.isdisjoint(part.gpus) for part in app.parts):
+            changes.app(app)
+            for part in app.parts:
+                if part.node == node.node:
+                    part.gpus = [gpu for gpu in part.gpus if gpu not in absent]
+            app.parts = [part for part in app.parts if part.gpus]
