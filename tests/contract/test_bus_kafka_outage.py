@@ -15,8 +15,8 @@ from services.runtime.bus.port import BusError, CommitRefusedError, Consumer, Pr
 from services.runtime.hop import next_offsets
 from tests.contract.kafka_topics import create_topics
 
-pytestmark = [pytest.mark.kafka, pytest.mark.timeout(180)]
-DEADLINE_S = 60.0
+pytestmark = [pytest.mark.kafka, pytest.mark.timeout(400)]
+DEADLINE_S = 120.0
 
 
 class Publishing:

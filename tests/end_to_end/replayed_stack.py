@@ -45,8 +45,8 @@ LIMIT_MARGIN = 1.3
 HISTORY_WINDOWS = 96
 """Of the applications' load before the day: enough for a forecast, and quickly read."""
 TOPICS = ("decisions", "executions", "job-status", "dead-letters")
-OPENED_WAIT_S = 60.0
-DONE_WAIT_S = 200.0
+DONE_WAIT_S = 400.0
+"""A replay takes 40 s alone, several times that on a machine that is busy with much else."""
 POLL_S = 0.3
 
 Disturb = Callable[["Stack"], Awaitable[None]]
@@ -80,6 +80,12 @@ class Stack:
             self.supervisor.check()
             assert time.monotonic() < deadline_s, what
             await asyncio.sleep(0.05)
+
+    async def running_pid(self, name: str) -> int:
+        """Of a process that may be on its way back: never 0, which in `os.kill` means everybody here."""
+        await self.until(lambda: self.supervisor.pid(name) != 0, f"{name} doesn't run")
+        pid = self.supervisor.pid(name)
+        return pid if pid else await self.running_pid(name)
 
     async def owner_pid(self) -> int:
         """Process id of the allocator that wrote the newest decision."""

@@ -148,4 +148,4 @@ async def test_forecasts_on_a_real_kafka_survive_a_kill(running: Running):
     assert demand.event.p50[0] == 4.0
 
     running.process.send_signal(signal.SIGTERM)
-    assert running.process.wait(20) == 0, running.log()
+    assert running.process.wait(60) == 0, running.log()

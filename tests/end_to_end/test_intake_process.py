@@ -176,7 +176,7 @@ async def test_jobs_go_in_by_http_and_kafka_and_a_kill_changes_no_answer(running
     await producer.stop()
 
     running.process.send_signal(signal.SIGTERM)
-    assert running.process.wait(30) == 0, running.log()
+    assert running.process.wait(60) == 0, running.log()
 
 
 @pytest.mark.parametrize(

@@ -134,7 +134,8 @@ def test_a_collector_that_dies_delays_no_job_and_loses_no_event(stack) -> None:
     running.lose_collector()
     dead_s = timed(running, "dead")
     print(f"publish to final status of eight jobs: {alive_s:.2f} s with the collector, {dead_s:.2f} s without")
-    assert dead_s < alive_s + 3.0
+    # Eight exports that wait for a collector would cost 10 s each; the rest is how busy the machine is.
+    assert dead_s < 2 * alive_s + 5.0
 
 
 def timed(running: ObservedStack, prefix: str) -> float:
