@@ -8,7 +8,7 @@ import sys
 
 from prometheus_client import Gauge
 
-from services.executor.shell.config import ExecutorConfig, driver_of, memory_of, nodes_dir, settings_of
+from services.executor.shell.config import ExecutorConfig, driver_of, memory_of, nodes_dir, settings_of, sharing_of
 from services.executor.shell.journal_store import FileJournal, JournalError
 from services.executor.shell.loop import Executor
 from services.runtime.config import ConfigError, load
@@ -31,14 +31,18 @@ def main() -> int:
 
     async def run(stop: asyncio.Event) -> None:
         async with surrounded(SERVICE, config, os.environ) as around:
+            driver = driver_of(config, around.clock)
+            cutter, cut = sharing_of(config, settings, driver, around.clock)
             executor = Executor(
                 settings,
                 around.bus,
                 around.clock,
-                driver_of(config, around.clock),
+                driver,
                 lambda node: FileJournal(nodes_dir(config) / node / "journal", durable=config.journal_fsync),
                 spans=around.tracing,
                 memory=memory_of(config),
+                cutter=cutter,
+                cut=cut,
             )
             _measure(executor, around.metrics)
             settle_memory()

@@ -163,7 +163,24 @@ class Acknowledged(Struct, frozen=True, kw_only=True, tag_field="entry", tag="ac
     number: int
 
 
-class Snapshot(Struct, frozen=True, kw_only=True, tag_field="entry", tag="snapshot"):
+class Shaping(Struct, frozen=True, kw_only=True, tag_field="entry", tag="shaping"):
+    """From now on the cards of this machine are being cut for a pool: nothing may begin on them."""
+
+    request_id: str
+    cards: list[int]
+    pool: str
+
+
+class Shaped(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="entry", tag="shaped"):
+    """How the cards are cut: per card the pool whose slots it has. `request_id`: what it answers; `detail`: why it failed."""
+
+    revision: int
+    pools: list[str]
+    request_id: str | None = None
+    detail: str = ""
+
+
+class Snapshot(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="entry", tag="snapshot"):
     """A whole state: what a compacted journal starts with."""
 
     boot_id: str
@@ -174,13 +191,15 @@ class Snapshot(Struct, frozen=True, kw_only=True, tag_field="entry", tag="snapsh
     ended: dict[RunKey, Ended]
     reports: list[Reported]
     reported: int
+    cut: Shaped | None = None
+    shaping: Shaping | None = None
 
 
-Entry = Opened | Applied | Moved | Revived | Terminating | Reported | Acknowledged | Snapshot
+Entry = Opened | Applied | Moved | Revived | Terminating | Reported | Acknowledged | Shaping | Shaped | Snapshot
 
 
 class NodeState:
-    """The fold of one node's entries. Read freely; change only through `fold`."""
+    """The fold of one node's entries. Read freely; change only through `fold`. `cut`, `shaping`: of a machine whose cards are shared."""
 
     def __init__(self) -> None:
         self.boot_id = ""
@@ -191,6 +210,8 @@ class NodeState:
         self.ended: dict[RunKey, Ended] = {}
         self.reports: dict[int, Reported] = {}
         self.reported = 0
+        self.cut: Shaped | None = None
+        self.shaping: Shaping | None = None
 
     @classmethod
     def of(cls, entries: Iterable[Entry]) -> NodeState:
@@ -223,6 +244,10 @@ class NodeState:
                     for run in self.runs.values():
                         run.machine_lost = True
                 self.boot_id, self.count = entry.boot_id, entry.count
+            case Shaping():
+                self.shaping = entry
+            case Shaped():
+                self.cut, self.shaping = entry, None
             case Snapshot():
                 self._restore(entry)
 
@@ -245,6 +270,8 @@ class NodeState:
             ended=self.ended,
             reports=list(self.reports.values()),
             reported=self.reported,
+            cut=self.cut,
+            shaping=self.shaping,
         )
 
     def _restore(self, entry: Snapshot) -> None:
@@ -254,6 +281,7 @@ class NodeState:
         self.ended = dict(entry.ended)
         self.reports = {report.number: report for report in entry.reports}
         self.reported = entry.reported
+        self.cut, self.shaping = entry.cut, entry.shaping
 
     def _ended(self, run: LocalRun, entry: Moved) -> Ended:
         if not run.assignment.application:

@@ -100,7 +100,7 @@ def due(state: NodeState, placed: NodePlaced, blocked: Container[int] = ()) -> l
                 starts.append(Start(assignment))
                 holders.update(dict.fromkeys(assignment.gpus, key))
         elif run.state is State.RUNNING:
-            changes.extend(_changes(run, assignment, holders))
+            changes.extend(_changes(run, assignment, holders, blocked))
     return [*_stops(state, wanted), *changes, *starts]
 
 
@@ -141,10 +141,16 @@ def _startable(state: NodeState, assignment: Assignment, holders: dict[int, RunK
     )
 
 
-def _changes(run: LocalRun, assignment: Assignment, holders: dict[int, RunKey]) -> list[Action]:
+def _changes(
+    run: LocalRun, assignment: Assignment, holders: dict[int, RunKey], blocked: Container[int]
+) -> list[Action]:
     changes: list[Action] = []
     if assignment.application:
-        granted = tuple(gpu for gpu in assignment.gpus if holders.get(gpu, run.key) == run.key)
+        granted = tuple(
+            gpu
+            for gpu in assignment.gpus
+            if holders.get(gpu, run.key) == run.key and (gpu in run.gpus or gpu not in blocked)
+        )
         if granted != tuple(run.gpus):
             changes.append(Rescale(run.key, granted))
             holders.update(dict.fromkeys(granted, run.key))

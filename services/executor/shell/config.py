@@ -6,6 +6,7 @@ Owns: the environment variables of this service. Refuses: several clusters in on
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -16,6 +17,7 @@ from schemas.base import Identifier
 from schemas.catalog import Catalog, read_catalog
 from services.executor.core.checkpoint_interval import NODE_MTBF_S
 from services.executor.shell.device_facts import MIB, DeviceFacts, GpuMemory, NvmlMemory, Unmeasured, device_facts
+from services.executor.shell.drivers.cutting import Cutter
 from services.executor.shell.drivers.environment import Site
 from services.executor.shell.drivers.job_log import LOG_BYTES_MAX, LogLimits
 from services.executor.shell.drivers.kube_api import KubeApi
@@ -25,6 +27,7 @@ from services.executor.shell.drivers.process import ProcessDriver
 from services.executor.shell.drivers.simulated import SimulatedDriver
 from services.executor.shell.drivers.slurm import Slurm, SlurmDriver
 from services.executor.shell.loop import Settings
+from services.executor.shell.shared_machine import cutter_of, device_names, nodes_of, shared_machine, shares_of
 from services.runtime.clock import Clock
 from services.runtime.config import ConfigError, ServiceConfig
 
@@ -57,6 +60,10 @@ class ExecutorConfig(ServiceConfig, frozen=True, kw_only=True):
     """A job's output file is rotated beyond that; three are kept."""
     run_retention_h: Annotated[float, Meta(ge=0)] = 72.0
     """Hours after which the run folder of an ended attempt, with its output, is removed. 0: never."""
+    slot_pools: tuple[Identifier, ...] = ()
+    """Pools of slots that this machine's cards may be cut into (docs/sharing.md); empty: only whole cards."""
+    cut_command: str = ""
+    """Called as `COMMAND CARD whole|mig|mps SLOTS PROFILE` in place of nvidia-smi and nvidia-cuda-mps-control."""
 
 
 def settings_of(config: ExecutorConfig) -> Settings:
@@ -66,12 +73,14 @@ def settings_of(config: ExecutorConfig) -> Settings:
     cluster = config.clusters[0]
     if len(set(config.nodes)) != len(config.nodes):
         raise ConfigError("GPUGRID_NODES names a node twice.")
-    try:
-        partition = catalog_of(config.catalog).partition_of(cluster)
-    except KeyError:
-        raise ConfigError(f"GPUGRID_CLUSTERS is {cluster!r}, which the catalog doesn't know.") from None
+    known = catalog_of(config.catalog).clusters.get(cluster)
+    if known is None:
+        raise ConfigError(f"GPUGRID_CLUSTERS is {cluster!r}, which the catalog doesn't know.")
+    partition = known.partition
+    machine = shared_machine(config.nodes, config.slot_pools, config.driver, known)
     return Settings(
-        nodes=config.nodes,
+        nodes=config.nodes if machine is None else nodes_of(machine),
+        shared=machine,
         cluster=cluster,
         partition=partition,
         client_id=config.instance_id or "executor",
@@ -108,10 +117,16 @@ def driver_of(config: ExecutorConfig, clock: Clock) -> Driver:
         return _kubernetes(config, clock, Site(nodes=config.nodes, hosts=hosts))
     devices = device_facts() if _is_this_machine(config) else DeviceFacts()
     uuids = {config.nodes[0]: devices.uuids} if devices.uuids else {}
+    site = Site(nodes=config.nodes, uuids=uuids, hosts=hosts)
+    machine = settings_of(config).shared
+    if machine is not None:
+        cluster = catalog_of(config.catalog).clusters[config.clusters[0]]
+        shares = shares_of(machine, cluster, mps_dir(config))
+        site = Site(nodes=nodes_of(machine), uuids=uuids, hosts=hosts, shares=shares)
     return ProcessDriver(
         clock,
         nodes_dir(config),
-        Site(nodes=config.nodes, uuids=uuids, hosts=hosts),
+        site,
         log_limits=LogLimits(bytes_max=config.job_log_mib * MIB),
         devices=devices,
     )
@@ -134,6 +149,22 @@ def _kubernetes(config: ExecutorConfig, clock: Clock, site: Site) -> Driver:
 def memory_of(config: ExecutorConfig) -> GpuMemory:
     """Where to look whether a GPU is really free."""
     return NvmlMemory() if config.driver == "process" and _is_this_machine(config) else Unmeasured()
+
+
+def mps_dir(config: ExecutorConfig) -> Path:
+    """Where the MPS daemons of single cards are found, a folder per card."""
+    return Path(config.run_dir).resolve() / "mps"
+
+
+def sharing_of(
+    config: ExecutorConfig, settings: Settings, driver: Driver, clock: Clock
+) -> tuple[Cutter | None, Callable[[list[str]], None]]:
+    """What cuts this machine's cards, and who has to hear of it."""
+    machine = settings.shared
+    cutter = cutter_of(machine, config.driver, clock, mps_dir(config), config.cut_command)
+    if machine is None or not isinstance(driver, ProcessDriver):
+        return cutter, lambda pools: None
+    return cutter, device_names(machine, driver.site, driver.site.uuids.get(machine.name, ()))
 
 
 def _is_this_machine(config: ExecutorConfig) -> bool:

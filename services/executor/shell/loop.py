@@ -20,15 +20,18 @@ from schemas.executions import StopCause
 from schemas.messages import message
 from schemas.placements import NodePlaced
 from schemas.records import Message, Now, Record
+from schemas.sharing import node_name
 from services.executor.core.checkpoint_interval import NODE_MTBF_S
 from services.executor.core.reconcile import Refusal
+from services.executor.shell.cards import Cards
 from services.executor.shell.device_facts import GpuMemory, Unmeasured
+from services.executor.shell.drivers.cutting import Cutter, PlayedCutter, SharedMachine
 from services.executor.shell.drivers.port import Driver, Order
 from services.executor.shell.drivers.run_folder import folder_of
 from services.executor.shell.gangs import Gangs
 from services.executor.shell.journal_store import JournalStore
 from services.executor.shell.ledger import SOURCE, Surroundings
-from services.executor.shell.node import Node
+from services.executor.shell.node import Node, Share
 from services.executor.shell.nursery import Nursery
 from services.executor.shell.outbox import Outbox, Parcel
 from services.executor.shell.run_folders import SWEEP_S, sweep
@@ -72,6 +75,15 @@ class Settings(Struct, frozen=True, kw_only=True):
     node_mtbf_s: float = NODE_MTBF_S
     run_root: str = ""
     retention_s: float = 0.0
+    shared: SharedMachine | None = None
+    """The one machine of this process, if several pools share its cards; `nodes` then are its nodes, one per pool."""
+
+    def pool_of(self, node: str) -> str | None:
+        """Of a node of a shared machine."""
+        if self.shared is None:
+            return None
+        pools = (self.shared.whole, *self.shared.slots)
+        return next(pool for pool in pools if node_name(self.shared.name, pool, self.shared.whole) == node)
 
 
 class Executor:
@@ -87,6 +99,8 @@ class Executor:
         *,
         spans: Spans | None = None,
         memory: GpuMemory | None = None,
+        cutter: Cutter | None = None,
+        cut: Callable[[list[str]], None] = lambda pools: None,
     ) -> None:
         self._settings = settings
         self._bus = bus
@@ -95,6 +109,8 @@ class Executor:
         self._journal_of = journal_of
         self._spans = spans or Untraced()
         self._memory = memory or Unmeasured()
+        self._cutter = cutter
+        self._cut = cut
         self._gangs = Gangs(settings.nodes, clock)
         self.nodes: dict[str, Node] = {}
         self.ready = asyncio.Event()
@@ -151,10 +167,17 @@ class Executor:
             memory=self._memory,
             node_mtbf_s=self._settings.node_mtbf_s,
         )
+        shared, cards = self._settings.shared, None
+        if shared is not None:
+            cards = Cards(shared, self._cutter or PlayedCutter(shared, self._clock), around, self._cut)
         for name in self._settings.nodes:
-            self.nodes[name] = Node(name, self._journal_of(name), around, self._gangs)
+            pool = self._settings.pool_of(name)
+            share = None if cards is None or pool is None else Share(cards, pool)
+            self.nodes[name] = Node(name, self._journal_of(name), around, self._gangs, share)
         for node in self.nodes.values():
             await node.recover()
+        if cards is not None:
+            await cards.open()
 
     async def _follow(self, outbox: Outbox) -> None:
         failures = 0

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Coroutine
+from dataclasses import dataclass
 from typing import Any
 
 from schemas.executions import FailureCause, StopCause
@@ -30,6 +31,8 @@ from services.executor.core.reconcile import (
     refusal,
     stop_of,
 )
+from services.executor.shell.cards import Cards
+from services.executor.shell.device_facts import Unmeasured
 from services.executor.shell.drivers.port import Order, Run
 from services.executor.shell.gangs import Gangs
 from services.executor.shell.journal_store import JournalStore
@@ -44,11 +47,26 @@ from services.executor.shell.starting import Starting
 log = logging.getLogger(__name__)
 
 
+@dataclass(frozen=True, slots=True)
+class Share:
+    """This node's pool on a machine whose cards are shared. `is_own`: the node of its whole cards, which is asked to cut them."""
+
+    cards: Cards
+    pool: str
+
+    @property
+    def is_own(self) -> bool:
+        return self.pool == self.cards.machine.whole
+
+
 class Node:
     """Open it, `recover`, then `apply` whatever is placed."""
 
-    def __init__(self, name: str, store: JournalStore, around: Surroundings, gangs: Gangs) -> None:
+    def __init__(
+        self, name: str, store: JournalStore, around: Surroundings, gangs: Gangs, share: Share | None = None
+    ) -> None:
         self.name = name
+        self._share = share
         self.refused = dict.fromkeys(Refusal, 0)
         self._around = around
         self._placed: NodePlaced | None = None
@@ -56,11 +74,14 @@ class Node:
         self._quiet = asyncio.Event()
         self._reports = 0
         self._ledger = Ledger(name, store, around)
-        self._quarantine = Quarantine(around.memory, around.clock, around.nursery, self._reconcile, self.report)
+        memory = around.memory if share is None else Unmeasured()  # on shared cards others' memory is no fault
+        self._quarantine = Quarantine(memory, around.clock, around.nursery, self.reconcile, self.report)
         self._spans = RunSpans(name, around.spans)
-        self._saving = Saving(self._ledger, self._live, around, self._reconcile, self._spans)
-        self._serving = Serving(self._ledger, self._live, around, self._reconcile, self._renew)
+        self._saving = Saving(self._ledger, self._live, around, self.reconcile, self._spans)
+        self._serving = Serving(self._ledger, self._live, around, self.reconcile, self._renew)
         self._starting = Starting(self._ledger, self._live, around, gangs, self._spans)
+        if share is not None:
+            share.cards.join(share.pool, self, self._ledger)
 
     @property
     def state(self) -> NodeState:
@@ -106,7 +127,9 @@ class Node:
         self._spans.received(placed)
         for assignment in placed.assignments:
             self._limit(run_key(assignment.job_id, assignment.attempt), assignment.time_limit_s)
-        self._reconcile()
+        self.reconcile()
+        if self._share is not None and self._share.is_own:
+            self._share.cards.want(placed.reshape, (placed.epoch, placed.sequence))
         return None
 
     async def stop_all(self, cause: StopCause) -> None:
@@ -134,7 +157,8 @@ class Node:
 
     # --- actions
 
-    def _reconcile(self) -> None:
+    def reconcile(self) -> None:
+        """Do what is due now for the newest placement."""
         if self._placed is None:
             return
         wanted = [gpu for start in self._due() if isinstance(start, Start) for gpu in start.assignment.gpus]
@@ -147,10 +171,15 @@ class Node:
         for assignment in self._placed.assignments:
             if assignment.application:
                 self._serving.revive_later(run_key(assignment.job_id, assignment.attempt))
+        if self._share is not None:
+            self._share.cards.look()
 
     def _due(self) -> list[Action]:
         assert self._placed is not None
-        return due(self.state, self._placed, self._quarantine.blocked)
+        blocked: set[int] = set(self._quarantine.blocked)
+        if self._share is not None:
+            blocked |= self._share.cards.closed(self._share.pool)
+        return due(self.state, self._placed, blocked)
 
     def _run_of(self, action: Action) -> LocalRun | None:
         return None if isinstance(action, Start | Withdraw) else self.state.runs[action.key]
@@ -205,7 +234,7 @@ class Node:
             return
         self._begun(key, started, adopted=False)
         # What the placement asked for while the start was under way is due only now.
-        self._reconcile()
+        self.reconcile()
         await self._watch(key, started)
 
     async def _adopt(self, key: RunKey) -> list[Coroutine[Any, Any, None]]:
@@ -265,7 +294,7 @@ class Node:
         self._quiet.set()
         self._ledger.compact_if_long()
         self._quarantine.look(run.held, f"after {key} ended")
-        self._reconcile()
+        self.reconcile()
 
     # --- limits
 

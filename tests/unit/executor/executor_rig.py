@@ -13,6 +13,7 @@ from schemas.jobs import CheckpointMode, CheckpointPolicy
 from schemas.messages import message
 from schemas.placements import Assignment, Desired, NodePlaced
 from schemas.topics import TOPICS
+from services.executor.shell.drivers.cutting import Cutter, SharedMachine
 from services.executor.shell.drivers.port import Driver
 from services.executor.shell.drivers.simulated import SimulatedDriver
 from services.executor.shell.journal_store import JournalStore, MemoryJournal
@@ -57,17 +58,26 @@ class Rig:
         self.journals: dict[str, MemoryJournal] = {name: MemoryJournal() for name in nodes}
         self.driver: Driver = SimulatedDriver(clock)
         self.spans: Spans | None = None
+        self.shared: SharedMachine | None = None
+        self.cutter: Cutter | None = None
         self.stop = asyncio.Event()
         self.executor: Executor | None = None
         self.task: asyncio.Task[None] | None = None
 
     async def start(self, *, stop_jobs: bool = False, journal_of: Callable[[str], JournalStore] | None = None) -> None:
         settings = Settings(
-            nodes=self.nodes, cluster=CLUSTER, partition=0, client_id="executor", stop_jobs_on_exit=stop_jobs
+            nodes=self.nodes,
+            cluster=CLUSTER,
+            partition=0,
+            client_id="executor",
+            stop_jobs_on_exit=stop_jobs,
+            shared=self.shared,
         )
         self.stop = asyncio.Event()
         opened = journal_of or (lambda name: self.journals[name])
-        self.executor = Executor(settings, self.bus, self.clock, self.driver, opened, spans=self.spans)
+        self.executor = Executor(
+            settings, self.bus, self.clock, self.driver, opened, spans=self.spans, cutter=self.cutter
+        )
         self.task = asyncio.get_running_loop().create_task(self.executor.run(self.stop))
         await self.executor.ready.wait()
 

@@ -15,7 +15,7 @@ import pytest
 from schemas.executions import FailureCause
 from schemas.placements import Assignment, Desired
 from services.executor.shell.drivers.conversation import Conversation
-from services.executor.shell.drivers.environment import Site, environment_of, visible_devices
+from services.executor.shell.drivers.environment import Site, environment_of
 from services.executor.shell.drivers.identity import ProcessId
 from services.executor.shell.drivers.port import Order, StartRefusedError
 from services.executor.shell.drivers.process import ProcessDriver
@@ -324,6 +324,7 @@ def test_all_nodes_of_a_gang_agree_on_the_master(tmp_path):
 
 
 def test_gpus_are_named_by_uuid_only_where_all_are_known():
-    assert visible_devices([0, 1], ["GPU-a", "GPU-b"]) == "GPU-a,GPU-b"
-    assert visible_devices([0, 2], ["GPU-a", "GPU-b"]) == "0,2"
-    assert visible_devices([], []) == ""
+    site = Site(nodes=("n00",), uuids={"n00": ("GPU-a", "GPU-b")})
+    assert site.visible("n00", [0, 1]) == "GPU-a,GPU-b"
+    assert site.visible("n00", [0, 2]) == "0,2"
+    assert site.visible("n00", []) == ""

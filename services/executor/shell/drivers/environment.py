@@ -29,12 +29,33 @@ GPUS_ANSWER_FILE = "gpus-answer"
 LOCAL_HOST = "127.0.0.1"
 
 
+class SlotShare(Struct, frozen=True, kw_only=True):
+    """What one slot of a card is: `memory_mib` and, of MPS, the part of the multiprocessors and where daemons are (a folder per card)."""
+
+    per_card: int
+    memory_mib: int
+    threads_pct: int = 0
+    mps_dir: str = ""
+
+
 class Site(Struct, frozen=True, kw_only=True):
-    """What the process driver knows of its surroundings: GPU UUIDs and network addresses by node, where known."""
+    """What the process driver knows of its surroundings: GPU UUIDs (of slots: MIG devices', or their cards') and network addresses by
+    node, where known; `shares`: of nodes whose GPUs are slots."""
 
     nodes: tuple[str, ...]
     uuids: dict[str, tuple[str, ...]] = {}
     hosts: dict[str, str] = {}
+    shares: dict[str, SlotShare] = {}
+
+    def visible(self, node: str, gpus: Sequence[int]) -> str:
+        """The devices of these GPUs of the node: UUIDs where all are known (an index moves when a card drops out), else indices."""
+        share, uuids = self.shares.get(node), self.uuids.get(node, ())
+        if all(gpu < len(uuids) and uuids[gpu] for gpu in gpus):
+            return ",".join(dict.fromkeys(uuids[gpu] for gpu in gpus))
+        if share is not None and not share.mps_dir:
+            return ""  # a MIG device nobody knows: none at all rather than the card that others share
+        per_card = 1 if share is None else share.per_card
+        return ",".join(dict.fromkeys(str(gpu // per_card) for gpu in gpus))
 
     def host(self, node: str) -> str:
         """An address under which the node is reached; nodes of this very process are on this machine."""
@@ -60,7 +81,7 @@ def environment_of(
     if assignment.traceparent:
         found["TRACEPARENT"] = assignment.traceparent
     found.update(assignment.environment)
-    found["CUDA_VISIBLE_DEVICES"] = visible_devices(assignment.gpus, site.uuids.get(node, ()))
+    found["CUDA_VISIBLE_DEVICES"] = site.visible(node, assignment.gpus)
     found["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"
     found.update(
         GPUGRID_JOB_ID=assignment.job_id,
@@ -76,14 +97,23 @@ def environment_of(
         GPUGRID_GPUS_ANSWER=str(folder / GPUS_ANSWER_FILE),
         GPUGRID_PORT=str(port or first_port(assignment)),
     )
+    share = site.shares.get(node)
+    if share is not None:
+        found.update(_sharing(share, assignment.gpus))
     return found
 
 
-def visible_devices(gpus: Sequence[int], uuids: Sequence[str]) -> str:
-    """UUIDs where all are known (an index moves when a card drops out), else indices."""
-    if all(gpu < len(uuids) for gpu in gpus):
-        return ",".join(uuids[gpu] for gpu in gpus)
-    return ",".join(str(gpu) for gpu in gpus)
+def _sharing(share: SlotShare, slots: Sequence[int]) -> dict[str, str]:
+    """A job's slots lie on one card. A limit of MPS is one process's: a job has a process per slot (`LOCAL_WORLD_SIZE`)."""
+    found = {"GPUGRID_SLOTS": ",".join(str(slot) for slot in slots), "GPUGRID_SLOT_MEMORY_MIB": str(share.memory_mib)}
+    if share.mps_dir and slots:
+        found.update(
+            CUDA_MPS_PIPE_DIRECTORY=f"{share.mps_dir}/{slots[0] // share.per_card}",
+            CUDA_MPS_LOG_DIRECTORY=f"{share.mps_dir}/{slots[0] // share.per_card}",
+            CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=f"0={share.memory_mib}M",
+            CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=str(share.threads_pct or max(1, 100 // share.per_card)),
+        )
+    return found
 
 
 def first_port(assignment: Assignment) -> int:

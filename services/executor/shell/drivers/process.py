@@ -32,7 +32,6 @@ from services.executor.shell.drivers.environment import (
     environment_of,
     first_port,
     free_port,
-    visible_devices,
 )
 from services.executor.shell.drivers.identity import ProcessId, machine_boot_id, readable
 from services.executor.shell.drivers.job_log import LogLimits
@@ -123,7 +122,7 @@ class ProcessRun:
         self._job.signal_group(signal.SIGKILL)
 
     async def rescale(self, gpus: tuple[int, ...]) -> None:
-        self._talk.tell_gpus(visible_devices(gpus, self._driver.site.uuids.get(self._node, ())))
+        self._talk.tell_gpus(self._driver.site.visible(self._node, gpus))
 
     async def let_go(self, wait_s: float) -> None:
         await self._talk.gpus_acknowledged(wait_s, self._gone)
@@ -240,7 +239,7 @@ class ProcessDriver:
     async def _prepare(self, order: Order, folder: Path, talk: Conversation) -> None:
         assignment = order.assignment
         folder.mkdir(parents=True, exist_ok=True)
-        talk.tell_gpus(visible_devices(assignment.gpus, self.site.uuids.get(order.node, ())))
+        talk.tell_gpus(self.site.visible(order.node, assignment.gpus))
         environment = environment_of(
             order.node,
             assignment,
