@@ -1,4 +1,4 @@
-"""A soak's result for people: both runs side by side, the kills, memory, and what is wrong."""
+"""A soak's result for people: both runs side by side, the kills, what processes used, and what is wrong."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def show(result: SoakResult, console: Console) -> None:
     """Tables, then the verdict."""
     console.print(_runs(result))
     console.print(_kills(result))
-    console.print(_memory(result))
+    console.print(_used(result))
     for sentence in result.wrong:
         console.print(sentence, style="bold red", highlight=False)
     if not result.wrong:
@@ -49,12 +49,13 @@ def _kills(result: SoakResult) -> Table:
     return table
 
 
-def _memory(result: SoakResult) -> Table:
-    title = "MiB of the undisturbed processes, and growth per 100,000 events"
+def _used(result: SoakResult) -> Table:
+    title = "Undisturbed processes: MiB, growth of that per 100,000 events, and processor ms per event"
     table = Table("", title=title, title_justify="left", box=SIMPLE)
-    for name in ("first", "last", "most", "growth"):
+    for name in ("first", "last", "most", "growth", "ms per event"):
         table.add_column(name, justify="right")
-    for name, memory in result.undisturbed.memory.items():
-        growth = "" if memory.growth_mib is None else f"{memory.growth_mib:+.0f}"
-        table.add_row(name, f"{memory.first_mib:.0f}", f"{memory.last_mib:.0f}", f"{memory.most_mib:.0f}", growth)
+    for name, used in result.undisturbed.used.items():
+        growth = "" if used.growth_mib is None else f"{used.growth_mib:+.0f}"
+        sizes = (f"{mib:.0f}" for mib in (used.first_mib, used.last_mib, used.most_mib))
+        table.add_row(name, *sizes, growth, f"{1000 * used.cpu_s / result.options.events:.2f}")
     return table

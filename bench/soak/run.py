@@ -17,8 +17,8 @@ from bench.pipeline.facts import Facts, facts
 from bench.soak.evidence import TOPICS, Evidence
 from bench.soak.judge import certain_counts, compare, judge
 from bench.soak.kills import Kill, Planned, carry_out, plan
-from bench.soak.memory import Memory, Scale
 from bench.soak.publish import Progress, following, publish
+from bench.soak.resources import Resources, Scale
 from bench.soak.script import Script
 from bench.soak.stack import CLUSTERS, NODE_GPUS, Soaked, second_name, soaked
 from schemas.codec import DecodeError, decode_record
@@ -75,7 +75,7 @@ class RunResult(Struct, frozen=True, kw_only=True):
     certain: dict[str, int]
     decisions_by: dict[str, dict[str, int]]
     metered_gpu_h: float
-    memory: dict[str, Memory]
+    used: dict[str, Resources]
     wrong: list[str]
 
 
@@ -165,7 +165,7 @@ async def _run(options: SoakOptions, stack: Soaked, kills: Sequence[Planned], te
         certain=certain_counts(script, evidence),
         decisions_by={cluster: dict(writers) for cluster, writers in evidence.writers.items()},
         metered_gpu_h=report_of(rows, By.TEAM, Window(0, 2**53)).total.held_h,
-        memory=scale.results(options.events),
+        used=scale.results(options.events),
         wrong=wrong,
     )
 

@@ -1,4 +1,7 @@
-"""Resident memory of every process over a run: whether anything grows with the number of jobs it has seen. Read next: `run.py`."""
+"""What every process uses over a run: whether its memory grows with the number of jobs it has seen, and its processor time.
+
+Read next: `run.py`.
+"""
 
 from __future__ import annotations
 
@@ -20,14 +23,17 @@ SETTLED_SHARE = 0.2
 """The first fifth of the events fills caches and pools."""
 
 
-class Memory(Struct, frozen=True, kw_only=True):
-    """MiB of one process with its children. `growth_mib`: per 100,000 events, fitted over the settled part of a life without a
-    restart (None: too short). `series`: (events published, MiB).
+class Resources(Struct, frozen=True, kw_only=True):
+    """MiB of one process with its children, processor seconds of all its lives.
+
+    `growth_mib`: per 100,000 events, fitted over the settled part of a life without a restart (None: too short). `series`:
+    (events published, MiB).
     """
 
     first_mib: float
     last_mib: float
     most_mib: float
+    cpu_s: float
     growth_mib: float | None
     series: list[tuple[int, float]]
 
@@ -37,32 +43,39 @@ class Scale:
 
     def __init__(self) -> None:
         self._series: dict[str, list[tuple[int, int, float]]] = {}
+        self._cpu_s: dict[tuple[str, int], float] = {}
 
     async def weigh(self, stack: Soaked, progress: Progress) -> None:
         while True:
             begun_s = time.monotonic()
             for name, pid in stack.pids().items():
-                mib = _mib(pid)
+                mib, cpu_s = _used(pid)
                 if mib:
+                    self._cpu_s[name, pid] = cpu_s
                     self._series.setdefault(name, []).append((progress.published, pid, mib))
             await asyncio.sleep(max(0.0, begun_s + SAMPLE_S - time.monotonic()))
 
-    def results(self, events: int) -> dict[str, Memory]:
-        return {name: _result(series, events) for name, series in sorted(self._series.items())}
+    def results(self, events: int) -> dict[str, Resources]:
+        spent: dict[str, float] = {}
+        for (name, _), cpu_s in self._cpu_s.items():
+            spent[name] = spent.get(name, 0.0) + cpu_s
+        return {name: _result(series, events, spent[name]) for name, series in sorted(self._series.items())}
 
 
-def _mib(pid: int) -> float:
-    """0 if it is gone."""
-    found = 0
+def _used(pid: int) -> tuple[float, float]:
+    """(MiB, processor seconds); (0, 0) if it is gone."""
+    found, cpu_s = 0, 0.0
     with contextlib.suppress(psutil.Error):
         process = psutil.Process(pid)
         for each in (process, *process.children(recursive=True)):
             with contextlib.suppress(psutil.Error):
                 found += each.memory_info().rss
-    return found / 2**20
+                times = each.cpu_times()
+                cpu_s += times.user + times.system
+    return found / 2**20, cpu_s
 
 
-def _result(series: list[tuple[int, int, float]], events: int) -> Memory:
+def _result(series: list[tuple[int, int, float]], events: int, cpu_s: float) -> Resources:
     last_pid = series[-1][1]
     settled = [(at, mib) for at, pid, mib in series if pid == last_pid and at >= SETTLED_SHARE * events]
     growth = None
@@ -70,10 +83,11 @@ def _result(series: list[tuple[int, int, float]], events: int) -> Memory:
         slope = np.polyfit([at for at, _ in settled], [mib for _, mib in settled], 1)[0]
         growth = round(float(slope) * 100_000, 1)
     step = max(1, len(series) // KEPT_MAX)
-    return Memory(
+    return Resources(
         first_mib=round(series[0][2], 1),
         last_mib=round(series[-1][2], 1),
         most_mib=round(max(mib for _, _, mib in series), 1),
+        cpu_s=round(cpu_s, 1),
         growth_mib=growth,
         series=[(at, round(mib, 1)) for at, _, mib in series[::step]],
     )
