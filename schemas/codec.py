@@ -8,8 +8,8 @@ stable code; nothing else escapes.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 
 import msgspec
 
@@ -30,6 +30,8 @@ DECODE_CODES = (
     "invalid_field",
 )
 """Every code a `DecodeError` may carry. Public: they appear in dead letters and refusals."""
+DATES_KEPT = 16
+"""A stream's events are of today; a few days more for what is read again."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _DECODERS: dict[str, msgspec.json.Decoder] = {name: msgspec.json.Decoder(struct) for name, (struct, _) in TYPES.items()}
 _ENCODER = msgspec.json.Encoder(order="deterministic")
@@ -44,8 +46,7 @@ class DecodeError(ValueError):
         self.detail = detail
 
 
-@dataclass(frozen=True, slots=True)
-class Envelope:
+class Envelope(msgspec.Struct, frozen=True):
     """A decoded event with its CloudEvents attributes. `traceparent` is "" when absent, `time_ms` None."""
 
     event: Event
@@ -68,8 +69,14 @@ class _Structured(msgspec.Struct):
 
 def format_time(time_ms: int) -> str:
     """RFC 3339 in UTC with milliseconds."""
-    moment = _EPOCH + timedelta(milliseconds=time_ms)
-    return moment.strftime("%Y-%m-%dT%H:%M:%S.") + f"{time_ms % 1000:03d}Z"
+    day, rest = divmod(time_ms, 86_400_000)
+    minutes, rest = divmod(rest, 60_000)
+    return f"{_date(day)}T{minutes // 60:02d}:{minutes % 60:02d}:{rest // 1000:02d}.{rest % 1000:03d}Z"
+
+
+@lru_cache(DATES_KEPT)
+def _date(day: int) -> str:
+    return (_EPOCH + timedelta(days=day)).strftime("%Y-%m-%d")
 
 
 def parse_time(text: str) -> int:
@@ -77,7 +84,8 @@ def parse_time(text: str) -> int:
     moment = datetime.fromisoformat(text)
     if moment.tzinfo is None:
         raise ValueError("time has no zone")
-    return (moment - _EPOCH) // timedelta(milliseconds=1)
+    since = moment - _EPOCH
+    return since.days * 86_400_000 + since.seconds * 1000 + since.microseconds // 1000
 
 
 def encode_payload(event: msgspec.Struct) -> bytes:

@@ -1,17 +1,17 @@
 """A record before and after the wire, and the moment it is handled: the shapes in which cores receive and answer.
 
-Plain data without behaviour; the bus port (`services.runtime.bus.port`) moves them, the codec gives them meaning.
+Plain data without behaviour; the bus port (`services.runtime.bus.port`) moves them, the codec gives them meaning. Structs, because
+one is made per record and hop and a frozen dataclass takes ten times as long; they refer to bytes only, so the collector may pass by.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 Headers = tuple[tuple[str, bytes], ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Record:
+class Record(Struct, frozen=True, gc=False):
     """One consumed record. `timestamp_ms` is wall time as the broker stored it, never domain time."""
 
     topic: str
@@ -30,8 +30,7 @@ class Record:
         return None
 
 
-@dataclass(frozen=True, slots=True)
-class Message:
+class Message(Struct, frozen=True, gc=False):
     """One record to produce. `value=None` is a tombstone; `partition=None` hashes the key."""
 
     topic: str
@@ -41,8 +40,7 @@ class Message:
     partition: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Now:
+class Now(Struct, frozen=True, gc=False):
     """The moment an event is handled, in Unix epoch milliseconds: domain time for decisions, wall time for timers."""
 
     domain_ms: int

@@ -54,23 +54,32 @@ class Outcomes:
     def __init__(self) -> None:
         self._seen = np.zeros((OUTCOMES_KEPT, 5))
         self.count = 0
+        self._judged: tuple[str, float | None, Verdict] | None = (
+            None  # of what is in the ring now: most looks bring nothing new
+        )
 
     def add(self, log_s: float, said: tuple[float, float], history: tuple[float, float]) -> None:
         """What came, and log P50 and P90 as said and of history alone."""
         self._seen[self.count % OUTCOMES_KEPT] = log_s, *said, *history
         self.count += 1
+        self._judged = None
 
     def start_over(self) -> None:
         """Another model answers: what the last one said is no evidence."""
         self.count = 0
+        self._judged = None
 
     def verdict(self, version: str, judged_pinball: float | None) -> Verdict:
         """`judged_pinball`: the loss with which the model was chosen, None if it never was."""
+        if self._judged is not None and self._judged[:2] == (version, judged_pinball):
+            return self._judged[2]
         seen = self._seen[: min(self.count, OUTCOMES_KEPT)]
         score = scored(version, seen[:, 0], seen[:, 1], seen[:, 2])
         history = scored(HISTORY, seen[:, 0], seen[:, 3], seen[:, 4])
         watch, reason = _watched(score, history, judged_pinball)
-        return Verdict(watch, reason, score, history)
+        found = Verdict(watch, reason, score, history)
+        self._judged = (version, judged_pinball, found)
+        return found
 
 
 def _watched(score: ModelScore, history: ModelScore, judged_pinball: float | None) -> tuple[Watch, str]:

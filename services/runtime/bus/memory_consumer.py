@@ -31,17 +31,19 @@ class _Positions:
         self._bus = bus
         self._watcher_id = next(_watcher_ids)
         self._next: dict[TopicPartition, int] = {}
+        self._logs: list[tuple[TopicPartition, PartitionLog]] = []
         self._paused: set[TopicPartition] = set()
         self._turn = 0
         self._waiting: asyncio.Future[None] | None = None
 
     def replace(self, positions: Mapping[TopicPartition, int]) -> None:
-        for partition in self._next:
-            self._bus.log(partition).unwatch(self._watcher_id)
+        for _, log in self._logs:
+            log.unwatch(self._watcher_id)
         self._next = dict(positions)
+        self._logs = [(partition, self._bus.log(partition)) for partition in self._next]
         self._paused.clear()
-        for partition in self._next:
-            self._bus.log(partition).watch(self._watcher_id, self.wake)
+        for _, log in self._logs:
+            log.watch(self._watcher_id, self.wake)
         self.wake()
 
     def partitions(self) -> frozenset[TopicPartition]:
@@ -67,17 +69,21 @@ class _Positions:
 
     def take(self, records_max: int) -> list[Record]:
         """Records available now. The partition asked first changes with every call, so that none starves."""
-        partitions = list(self._next)
-        if not partitions:
+        logs, count = self._logs, len(self._logs)
+        if not count:
             return []
-        now_s = asyncio.get_running_loop().time()
-        first = self._turn % len(partitions)
+        first = self._turn % count
         self._turn += 1
         found: list[Record] = []
-        for partition in partitions[first:] + partitions[:first]:
-            if partition in self._paused:
+        now_s = -1.0
+        for place in range(first, first + count):
+            partition, log = logs[place - count if place >= count else place]
+            offset = self._next[partition]
+            if offset == log.end or partition in self._paused:  # of most there is nothing new
                 continue
-            records = self._bus.log(partition).read(self._next[partition], records_max - len(found), now_s)
+            if now_s < 0.0:
+                now_s = asyncio.get_running_loop().time()
+            records = log.read(offset, records_max - len(found), now_s)
             if records:
                 self._next[partition] = records[-1].offset + 1
                 found.extend(records)

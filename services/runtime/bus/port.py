@@ -8,8 +8,9 @@ Partitions are chosen by the caller wherever order matters (cluster topics); a `
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Protocol
+
+from msgspec import Struct
 
 from schemas.records import Headers, Message, Record
 
@@ -36,8 +37,7 @@ __all__ = [
 TopicPartition = tuple[str, int]
 
 
-@dataclass(frozen=True, slots=True)
-class Delivery:
+class Delivery(Struct, frozen=True, gc=False):
     """Where an acknowledged message landed."""
 
     topic: str
