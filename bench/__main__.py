@@ -1,4 +1,4 @@
-"""`python -m bench [NAME …]`: run benchmarks one after the other; without names all of them. `python -m bench.NAME --help` has the options.
+"""`python -m bench [NAME …]`: run benchmarks in turn; without names all but the soak. `python -m bench.NAME --help` has the options.
 
 Each runs as a process of its own, so that none measures another's warm caches or leftovers.
 """
@@ -11,6 +11,7 @@ import sys
 COMMANDS: dict[str, list[str]] = {
     "allocator": ["-m", "bench.allocator"],
     "backtest": ["-m", "bench.backtest"],
+    "rules": ["-m", "bench.rules"],
     "latency": ["-m", "bench.pipeline", "latency"],
     "throughput": ["-m", "bench.pipeline", "throughput"],
     "forecast": ["-m", "bench.forecast"],
@@ -18,8 +19,12 @@ COMMANDS: dict[str, list[str]] = {
     "forecaster-accuracy": ["-m", "bench.forecaster", "accuracy"],
     "telemetry": ["-m", "bench.telemetry"],
     "page": ["-m", "bench.page"],
+    "soak": ["-m", "bench.soak"],
     "days": ["-m", "services.console", "simulate", "--seeds", "10", "--json-file", "bench/results/days.json"],
 }
+
+ONLY_BY_NAME = ("soak",)
+"""Takes an hour."""
 
 
 def main(names: list[str]) -> int:
@@ -28,7 +33,7 @@ def main(names: list[str]) -> int:
     if unknown:
         print(f"bench: no benchmark {', '.join(unknown)}; there are {', '.join(COMMANDS)}.", file=sys.stderr)
         return 2
-    for name in names or COMMANDS:
+    for name in names or [name for name in COMMANDS if name not in ONLY_BY_NAME]:
         print(f"== {name}", flush=True)
         code = subprocess.run([sys.executable, *COMMANDS[name]], check=False).returncode
         if code != 0:

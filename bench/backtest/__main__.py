@@ -21,7 +21,6 @@ from services.allocator.core.config import Policy
 from services.replay.backtest import Backtest, BacktestOptions, run_backtest, settled, span_of
 from services.replay.core.beliefs import Level
 from services.replay.shell.backtest_picture import backtest_svg
-from services.replay.shell.formats import TRACES
 
 RESULTS = Path(__file__).parents[1] / "results"
 BUSY_LOAD = 0.9
@@ -36,9 +35,7 @@ GPUS = {"openb": 32}
 def main() -> int:
     """Parse options, run, report."""
     parser = argparse.ArgumentParser(prog="python -m bench.backtest", description=__doc__)
-    parser.add_argument(
-        "--traces", default=",".join(TRACES), help="which traces; others in the file stay (default: all)"
-    )
+    parser.add_argument("--traces", default=",".join(DAYS), help="which traces; others in the file stay (default: all)")
     parser.add_argument(
         "--parts", default="queueing,busy,peer", help="which of the two loads and the peer (default: all)"
     )

@@ -1,6 +1,7 @@
 """Makes the bundled extracts from the full public traces: `python -m services.replay.extract SOURCE [--target FOLDER]`.
 
-SOURCE is a folder with `philly/philly_jobs.csv.gz`, `openb2023/openb_pod_list_default.csv.gz`, `lingjun2023/crux_jobs.csv` and
+SOURCE is a folder with `philly/philly_jobs.csv.gz`, `philly/philly_vc_nodes.csv`, `openb2023/openb_pod_list_default.csv.gz`,
+`lingjun2023/crux_jobs.csv`, `helios2020/earth_vc_usage_5min.csv.gz`, `helios2020/earth_vc_gpus_daily.csv` and
 `servegen2025/rate_by_client_<model>.csv.gz`, with the columns named in data/README.md.
 Writes the same bytes every time. Refuses to guess: a missing file or column ends it with one sentence.
 """
@@ -14,6 +15,8 @@ import io
 import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+
+from services.replay.core.flows import Sample, jobs_of
 
 DAYS = {
     "2017-11-08": "2017-11-07",
@@ -38,6 +41,7 @@ OPENB_COLUMNS = (
     "cpu_milli",
     "memory_mib",
     "num_gpu",
+    "gpu_milli",
     "qos",
     "creation_time",
     "scheduled_time",
@@ -46,6 +50,8 @@ OPENB_COLUMNS = (
 OPENB_FROM_S = 115 * 86_400
 """Before day 115 the trace has 19 pods."""
 LINGJUN_COLUMNS = ("submit_s", "num_gpus", "duration_s")
+HELIOS_COLUMNS = ("submit_s", "vc", "num_gpus", "run_s")
+USAGE_COLUMNS = ("minute", "vc", "running_gpus", "pending_gpus", "running_gpu_jobs", "pending_gpu_jobs")
 PHILLY_COLUMNS = ("submit_time", "num_gpus", "span_s", "run_s", "vc")
 
 
@@ -60,7 +66,7 @@ def _rows(path: Path) -> list[dict[str, str]]:
             return list(csv.DictReader(file))
     except OSError as error:
         raise SourceError(
-            f"can't read {path}: {error}; SOURCE must be a folder with philly/, openb2023/, lingjun2023/ and servegen2025/"
+            f"can't read {path}: {error}; SOURCE must be a folder with philly/, openb2023/, lingjun2023/, helios2020/ and servegen2025/"
         ) from None
 
 
@@ -114,6 +120,33 @@ def extract_lingjun(source: Path, target: Path) -> int:
     return len(rows)
 
 
+def extract_helios(source: Path, target: Path) -> int:
+    """Write the jobs that explain the curves of every virtual cluster, and each change of their quotas; returns how many jobs."""
+    rows = _rows(source / "helios2020" / "earth_vc_usage_5min.csv.gz")
+    _columns(rows, "earth_vc_usage_5min.csv.gz", USAGE_COLUMNS)
+    curves: dict[str, list[Sample]] = {}
+    for row in rows:
+        sample = Sample(int(row["minute"]) * 60, *(int(row[column]) for column in USAGE_COLUMNS[2:]))
+        curves.setdefault(row["vc"], []).append(sample)
+    found = sorted((job.submit_s, vc, job.gpus, job.run_s) for vc, curve in curves.items() for job in jobs_of(curve))
+    _write(target / "helios_jobs.csv.gz", HELIOS_COLUMNS, ([str(value) for value in job] for job in found))
+    daily = _rows(source / "helios2020" / "earth_vc_gpus_daily.csv")
+    header = ("date", *sorted(curves))
+    _columns(daily, "earth_vc_gpus_daily.csv", header)
+    quotas = [[row[column] for column in header] for row in daily]
+    changes = [row for before, row in zip([[], *quotas], quotas, strict=False) if row[1:] != before[1:]]
+    _write(target / "helios_quotas.csv.gz", header, changes)
+    return len(found)
+
+
+def extract_philly_quotas(source: Path, target: Path) -> int:
+    """Write the nodes of each virtual cluster; returns how many clusters."""
+    rows = _rows(source / "philly" / "philly_vc_nodes.csv")
+    _columns(rows, "philly_vc_nodes.csv", ("vc", "node num"))
+    _write(target / "philly_vcs.csv.gz", ("vc", "nodes"), ([row["vc"], row["node num"]] for row in rows))
+    return len(rows)
+
+
 def extract_servegen(source: Path, target: Path) -> int:
     """Write the clients' rates. Returns the windows.
 
@@ -145,13 +178,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         jobs = extract_philly(options.source, options.target)
         pods = extract_openb(options.source, options.target)
         lingjun = extract_lingjun(options.source, options.target)
+        helios = extract_helios(options.source, options.target)
+        clusters = extract_philly_quotas(options.source, options.target)
         windows = extract_servegen(options.source, options.target)
     except SourceError as error:
         print(f"extract: {error}", file=sys.stderr)
         return 1
     print(
-        f"{jobs} jobs of {len(DAYS)} days, {pods} pods, {lingjun} Lingjun jobs, {windows} windows of {len(CLIENTS)} applications "
-        f"written to {options.target}"
+        f"{jobs} jobs of {len(DAYS)} days, {clusters} virtual clusters, {pods} pods, {lingjun} Lingjun jobs, {helios} Helios jobs, "
+        f"{windows} windows of {len(CLIENTS)} applications written to {options.target}"
     )
     return 0
 

@@ -13,7 +13,7 @@ FIFO, best-effort FIFO and priority backfill need, and get, no durations. Read n
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -115,12 +115,13 @@ def attempts_of(day: Day, scheduler: str) -> list[Attempt]:
     return play(day, scheduler).attempts
 
 
-def play(day: Day, scheduler: str, watch: Watch | None = None, *, launch_s: float = 0.0) -> Played:
-    """Play the day under one of SCHEDULERS. At one moment ends come first, then arrivals, then starts.
+def play(day: Day, scheduler: str | Starts, watch: Watch | None = None, *, launch_s: float = 0.0) -> Played:
+    """Play the day under one of SCHEDULERS, or another one. At one moment ends come first, then arrivals, then starts.
 
     A job holds its GPUs from the decision on and runs `launch_s` later.
     """
-    starts, reserved = SCHEDULERS[scheduler], sum(app.peak_gpus for app in day.apps)
+    starts = SCHEDULERS[scheduler] if isinstance(scheduler, str) else scheduler
+    reserved = sum(app.peak_gpus for app in day.apps)
     launch_ms = round(launch_s * 1000)
     scene = Scene(day.start_ms, launch_ms, [], FreeBlocks(day.gpus, day.node_gpus, reserved), {}, watch or Unwatched())
     played = Played([], [Hold(app.app_id, day.start_ms, app.peak_gpus) for app in day.apps], [], scene.promised)
@@ -199,15 +200,23 @@ def _shortest(scene: Scene) -> Iterator[tuple[DayJob, int]]:
 
 
 def _easy(scene: Scene) -> Iterator[tuple[DayJob, int]]:
+    return easy_in_order(scene, scene.queue)
+
+
+def easy_in_order(scene: Scene, order: Sequence[DayJob]) -> Iterator[tuple[DayJob, int]]:
+    """EASY backfill over the queue in any order: its head gets a promise, later ones what doesn't delay it."""
     ahead = 0
-    for job, first in _head_only(scene):
+    for job in order:
+        first = scene.free.lowest(job.requested)
+        if first is None:
+            break
         yield job, first
         ahead += 1
-    if ahead == len(scene.queue):
+    if ahead == len(order):
         return
-    shadow_ms, kept = _promise(scene, scene.queue[ahead])
+    shadow_ms, kept = _promise(scene, order[ahead])
     fails = scene.free.gpus + 1
-    for job in scene.queue[ahead + 1 :]:
+    for job in order[ahead + 1 :]:
         if job.requested >= fails:
             continue
         free_first = scene.free.lowest(job.requested)

@@ -123,6 +123,23 @@ def over(day: Day, job_id: str, attempt: int, node: str, start_ms: int, end_ms: 
     )
 
 
+def made_room(
+    day: Day, job_id: str, attempt: int, node: str, left_ms: int, ran_s: float, fraction: float
+) -> JobStopped:
+    """One node's part of a job saved its work and left, because the rules gave its place to another."""
+    return JobStopped(
+        job_id=job_id,
+        attempt=attempt,
+        node=node,
+        cluster=day.cluster,
+        time_ms=left_ms,
+        cause=StopCause.PREEMPTED,
+        checkpointed=True,
+        fraction=fraction,
+        run_s=ran_s,
+    )
+
+
 class Learner:
     """Tells a run's beliefs what a simple scheduler does (`baselines.Watch`)."""
 

@@ -3,20 +3,22 @@
 Plans the whole horizon at every event and commits what is due, as the allocator's loop does: same core, same policy, same
 inputs in the same order. What the loop adds (a log, other processes, latency) is left out, and so is what a failing node
 would add. Owns what happens to a placed job: it runs from `launch_s` after the decision until its true duration or its
-limit is over. Raises `IllegalPlanError` if the independent check refuses a plan. Read next: `beliefs.py`, `findings.py`.
+limit is over, or until it is told to make room: then it writes a checkpoint, leaves, and later goes on from there. Raises
+`IllegalPlanError` if the independent check refuses a plan. Read next: `beliefs.py`, `findings.py`.
 """
 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import msgspec
 
 from schemas.base import Event
 from schemas.codec import encode_payload
-from schemas.decisions import Covered, DecisionInput, Placed, Scaled
+from schemas.commands import ChangeRules, ReserveBlock
+from schemas.decisions import Covered, DecisionInput, Placed, Preempted, Scaled
 from schemas.demand import DemandObserved
 from schemas.executions import JobCompleted, JobStopped
 from schemas.records import Now
@@ -31,7 +33,7 @@ from services.replay.core.beliefs import Beliefs
 from services.replay.core.blocks import block_of
 from services.replay.core.catalog import GPU_MEMORY_MIB, node_names
 from services.replay.core.day import Day, DayJob
-from services.replay.core.occurrences import TICK_MS, accepted, beginnings, loads, over, started
+from services.replay.core.occurrences import TICK_MS, accepted, beginnings, loads, made_room, over, started
 from services.replay.core.outcome import Attempt, End, Hold
 
 
@@ -51,6 +53,16 @@ class Overrun:
     behind: int
 
 
+@dataclass(frozen=True, slots=True)
+class LostPlace:
+    """A running job was told at `ordered_ms` to make room, by the rules, and had left at `left_ms`, its work saved."""
+
+    job_id: str
+    gpus: int
+    ordered_ms: int
+    left_ms: int
+
+
 @dataclass(slots=True)
 class Rolled(Played):
     """What happened, after how many decisions. `first_promise`: per job that could not start at once, the planned start (by P50, by
@@ -59,11 +71,12 @@ class Rolled(Played):
     decisions: int = 0
     overruns: list[Overrun] = field(default_factory=list)
     first_promise: dict[str, tuple[int, int]] = field(default_factory=dict)
+    lost_places: list[LostPlace] = field(default_factory=list)
 
 
 @dataclass(slots=True)
 class _Run:
-    """One attempt on its GPUs."""
+    """One attempt on its GPUs. `begun`: the fraction of the job's work that earlier attempts saved; `kept_s`: what this one did."""
 
     job: DayJob
     attempt: int
@@ -72,6 +85,8 @@ class _Run:
     end_ms: int
     end: End
     p90_s: float
+    begun: float
+    kept_s: float = 0.0
 
     @property
     def gpus(self) -> int:
@@ -79,6 +94,7 @@ class _Run:
 
 
 Observe = Callable[[State, Decided], None]
+Order = ChangeRules | ReserveBlock
 
 
 class Rolling:
@@ -93,13 +109,18 @@ class Rolling:
         launch_s: float = 0.0,
         clock_s: Callable[[], float] | None = None,
         observe: Observe | None = None,
+        orders: Sequence[Order] = (),
     ) -> None:
-        """`clock_s` times the decisions, into `replan_s`. `observe` sees the state after each."""
+        """`clock_s` times the decisions, into `replan_s`. `observe` sees the state after each. `orders`: what operators order, each at
+        its own `ordered_ms`."""
         self._day = day
         self._beliefs = beliefs
         self._launch_ms = round(launch_s * 1000)
         self._clock_s = clock_s
         self._observe = observe
+        self._orders = orders
+        self._last_end: dict[str, tuple[int, int]] = {}  # job → attempt and moment of its last end
+        self._saved: dict[str, float] = {}  # job → fraction of its work that is safe
         self.replan_s: list[float] = []
         memory_mib = {day.pool: GPU_MEMORY_MIB}
         self._settings = Settings(policy=policy, memory_mib=memory_mib, code_version="backtest", writer="backtest")
@@ -120,6 +141,8 @@ class Rolling:
         read(self._state, record, self._settings.policy.step_ms)
         for event in beginnings(day):
             self._at(day.start_ms, event)
+        for order in self._orders:
+            self._at(max(order.ordered_ms, day.start_ms), order)
         for job in day.jobs:
             self._at(job.arrival_ms, accepted(day, job, self._beliefs.spec(job)))
         for time_ms, observed in loads(day):
@@ -154,8 +177,10 @@ class Rolling:
 
     def _happened(self, event: Event, now_ms: int) -> list[Event]:
         """The event as far as the allocator listens to it, and the forecasts it brings."""
-        if isinstance(event, JobCompleted | JobStopped):
-            self._ended(event.job_id, now_ms)
+        if isinstance(event, Order):
+            return [event]
+        if isinstance(event, JobCompleted | JobStopped) and not self._ended(event):
+            return []  # it had been told to make room before
         said = self._beliefs.tell(event, now_ms)
         return [*([] if isinstance(event, DemandObserved) else [event]), *said]
 
@@ -174,6 +199,9 @@ class Rolling:
                 self._placed(effect, now_ms)
             elif isinstance(effect, Scaled):
                 self._scaled(effect, now_ms)
+            elif isinstance(effect, Preempted):
+                for victim in effect.victims:
+                    self._make_room(self._runs[victim], now_ms)
         for job_id in decided.changes.jobs:
             job = self._state.jobs.get(job_id)
             if job is not None and job.planned_start_p50_ms is not None and job_id not in self._rolled.first_promise:
@@ -185,11 +213,12 @@ class Rolling:
     def _placed(self, effect: Placed, now_ms: int) -> None:
         day, job = self._day, self._jobs[effect.job_id]
         start_ms = now_ms + self._launch_ms
-        run_s, limit_s = job.run_s[effect.gpus], job.spec.time_limit_s
+        begun = self._saved.get(job.job_id, 0.0)
+        run_s, limit_s = job.run_s[effect.gpus] * (1.0 - begun), job.spec.time_limit_s
         end_ms = start_ms + round(min(run_s, limit_s) * 1000)
         end = End.TIMED_OUT if limit_s < run_s else End.COMPLETED
         nodes = [(part.node, list(part.gpus)) for part in effect.placed]
-        run = _Run(job, effect.attempt, nodes, start_ms, end_ms, end, effect.p90_s)
+        run = _Run(job, effect.attempt, nodes, start_ms, end_ms, end, effect.p90_s, begun)
         self._runs[job.job_id] = run
         for node, gpus in nodes:
             self._at(start_ms, started(day, job.job_id, run.attempt, node, gpus, start_ms))
@@ -209,26 +238,50 @@ class Rolling:
         if bits and since_ms < now_ms:
             self._rolled.blocks.append(Block(bits, since_ms, now_ms))
 
-    def _ended(self, job_id: str, now_ms: int) -> None:
-        """Once per attempt, whichever of its nodes reports first: all of them do at the same moment."""
-        run = self._runs.pop(job_id, None)
-        if run is not None:
-            self._note(run, run.end_ms, run.end)
+    def _make_room(self, run: _Run, now_ms: int) -> None:
+        """Save, and leave; where nobody said what a checkpoint costs, it takes as long as it may. Who ends before that just ends."""
+        save_s = run.job.spec.checkpoint.cost_s or run.job.spec.checkpoint.wait_s
+        left_ms = now_ms + round(save_s * 1000)
+        if left_ms >= run.end_ms:
+            return
+        run.kept_s = max(now_ms - run.start_ms, 0) / 1000
+        run.end_ms, run.end = left_ms, End.SAVED
+        fraction = min(run.begun + run.kept_s / run.job.run_s[run.gpus], 1.0)
+        self._saved[run.job.job_id] = fraction
+        self._rolled.lost_places.append(LostPlace(run.job.job_id, run.gpus, now_ms, left_ms))
+        for node, _ in run.nodes:
+            ran_s = (left_ms - run.start_ms) / 1000
+            self._at(left_ms, made_room(self._day, run.job.job_id, run.attempt, node, left_ms, ran_s, fraction))
+
+    def _ended(self, event: JobCompleted | JobStopped) -> bool:
+        """Whether the event is true: an end that was to come later than the job was told to leave never happened.
+
+        An attempt is noted once, whichever of its nodes reports first: all of them do at the same moment."""
+        run = self._runs.get(event.job_id)
+        if run is None:
+            return self._last_end.get(event.job_id) == (event.attempt, event.time_ms)
+        if run.attempt != event.attempt or run.end_ms != event.time_ms:
+            return False
+        del self._runs[event.job_id]
+        self._last_end[event.job_id] = (event.attempt, event.time_ms)
+        self._note(run, run.end_ms, run.end)
+        return True
 
     def _note(self, run: _Run, end_ms: int | None, end: End) -> None:
-        self._rolled.attempts.append(Attempt(run.job.job_id, run.start_ms, end_ms, run.gpus, end))
+        self._rolled.attempts.append(Attempt(run.job.job_id, run.start_ms, end_ms, run.gpus, end, run.kept_s))
         until_ms = self._day.end_ms if end_ms is None else end_ms
         self._rolled.blocks.append(Block(self._bits(run.nodes), run.start_ms - self._launch_ms, until_ms))
 
     def _past_p90(self, job_id: str, now_ms: int) -> None:
         run = self._runs.get(job_id)
-        if run is not None:
+        if run is not None and run.start_ms + round(run.p90_s * 1000) <= now_ms:
             behind = sum(job_id in job.holders for job in self._state.jobs.values() if not job.parts)
             run_s = (run.end_ms - run.start_ms) / 1000
             self._rolled.overruns.append(Overrun(job_id, now_ms, run.p90_s, run_s, run.gpus, behind))
 
     def _finished(self) -> Rolled:
         for run in list(self._runs.values()):
+            run.kept_s = 0.0
             self._note(run, None, End.RUNNING)
         for app_id in list(self._held):
             self._release(app_id, self._day.end_ms)

@@ -1,4 +1,4 @@
-"""The traces a backtest can play: Philly, openb (Alibaba's PAI) and Lingjun, bundled extracts or files with the originals' columns.
+"""The traces a backtest can play: Philly, openb (Alibaba's PAI), Lingjun and Helios, bundled extracts or files with the same columns.
 
 Owns what a row of each says (docs/backtest.md has the table) and the dates of traces that have none. Every problem is a
 `TraceError` that says which file and what is missing. Read next: `core/span.py`.
@@ -7,7 +7,7 @@ Owns what a row of each says (docs/backtest.md has the table) and the dates of t
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from services.replay.core.trace import Trace, TraceJob
@@ -27,6 +27,8 @@ EPOCH_MS = 1_672_617_600_000
 """Monday, 2 January 2023, 00:00 UTC: day 0 of traces that count seconds from their own start."""
 LATENCY_SENSITIVE = ((4, 0.6), (5, 0.4))
 GUARANTEED = ((3, 1.0),)
+CARD_SLOTS = 4
+"""Shares of openb's GPUs are counted in quarters. Blocks are powers of two, so a pod that asks for more than half a card gets all of it."""
 BEST_EFFORT = ((1, 0.4), (2, 0.6))
 PRIORITIES_OF_QOS = {
     "LS": LATENCY_SENSITIVE,
@@ -78,6 +80,26 @@ def _lingjun_row(row: dict[str, str]) -> TraceJob | None:
     )
 
 
+def _helios_row(row: dict[str, str]) -> TraceJob | None:
+    """A job that explains the curves of its virtual cluster (`core/flows.py`)."""
+    return TraceJob(
+        submit_ms=EPOCH_MS + round(float(row["submit_s"]) * 1000),
+        gpus=int(row["num_gpus"]),
+        run_s=_seconds(float(row["run_s"])),
+        team=row["vc"],
+    )
+
+
+def _slots_row(row: dict[str, str]) -> TraceJob | None:
+    """A pod in quarters of a GPU: what it asks for, rounded up; whole GPUs are four of them."""
+    whole = _openb_row(row)
+    if whole is None:
+        return None
+    milli = int(row["gpu_milli"])
+    slots = -(-milli * CARD_SLOTS // 1000) if whole.gpus == 1 else whole.gpus * CARD_SLOTS
+    return replace(whole, gpus=max(slots, 1))
+
+
 def _seconds(run_s: float) -> float:
     if not 0 <= run_s < float("inf"):
         raise ValueError(f"a duration of {run_s:g} s makes no sense")
@@ -85,11 +107,14 @@ def _seconds(run_s: float) -> float:
 
 
 OPENB_COLUMNS = ("cpu_milli", "memory_mib", "num_gpu", "qos", "creation_time", "scheduled_time", "deletion_time")
+HELIOS_COLUMNS = ("submit_s", "vc", "num_gpus", "run_s")
 LINGJUN_COLUMNS = ("submit_s", "num_gpus", "duration_s")
 RELATIVE = {
     "openb": Format("openb_pods.csv.gz", OPENB_COLUMNS, _openb_row, "120", 64),
     "lingjun": Format("lingjun_jobs.csv.gz", LINGJUN_COLUMNS, _lingjun_row, "4", 128),
+    "helios": Format("helios_jobs.csv.gz", HELIOS_COLUMNS, _helios_row, "10", 128),
 }
+SHARES = Format("openb_pods.csv.gz", (*OPENB_COLUMNS, "gpu_milli"), _slots_row, "120", 64)
 PHILLY = "philly"
 PHILLY_START = "2017-11-13"
 PHILLY_GPUS = 64
@@ -110,6 +135,22 @@ def open_trace(name: str, file: Path | None = None) -> Trace:
     except OSError as error:
         raise TraceError(f"can't read the trace {file}: {error.strerror or error}") from None
     return _relative(file.name, known, content, str(file))
+
+
+def open_shares() -> Trace:
+    """openb's pods in quarters of a GPU, for a pool whose nodes are cards of CARD_SLOTS slots: so a share never lies on two cards."""
+    return _relative("openb-shares", SHARES, bundled_bytes(SHARES.file), SHARES.file)
+
+
+def quota_changes(name: str) -> list[tuple[str, dict[str, float]]]:
+    """(from when on, weight of each team), in order: of Philly's virtual clusters, of Helios's as they changed over time."""
+    if name == PHILLY:
+        rows = table(bundled_bytes("philly_vcs.csv.gz"), "philly_vcs.csv.gz")
+        return [("", {row["vc"]: float(row["nodes"]) for row in rows})]
+    if name == "helios":
+        rows = table(bundled_bytes("helios_quotas.csv.gz"), "helios_quotas.csv.gz")
+        return [(row["date"], {vc: float(gpus) for vc, gpus in row.items() if vc != "date"}) for row in rows]
+    raise TraceError(f"trace {name!r} has no quotas; {PHILLY} and helios have")
 
 
 def default_start(name: str, trace: Trace) -> str:

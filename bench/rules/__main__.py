@@ -1,0 +1,92 @@
+"""`python -m bench.rules`: what each rule of a shared cluster costs and brings, on three traces, beside Kueue and Slurm.
+
+Every row is one day of a trace: gpugrid's allocator with a document of rules in force, and re-implementations of Kueue's admission
+and of Slurm's multifactor priority with backfill on the same jobs. Writes bench/results/rules.json and rules.md; same figures every
+time. Exit code 1 if a maximum in force was exceeded.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from bench.allocator.__main__ import machine, versions
+from bench.rules.runs import BASELINES, run_one
+from bench.rules.table import markdown
+from bench.rules.workloads import GPUS, LOAD, SEED, WORKLOADS, shared_day
+from services.replay.core.rule_findings import RuleFinding
+from services.replay.core.rulebook import ROWS, maxima_of
+
+RESULTS = Path(__file__).parents[1] / "results"
+
+
+def main() -> int:
+    """Parse options, run, report."""
+    parser = argparse.ArgumentParser(prog="python -m bench.rules", description=__doc__)
+    parser.add_argument("--traces", default=",".join(WORKLOADS), help="which traces (default: all)")
+    parser.add_argument("--rows", default="", help="which rows, by name, separated by semicolons (default: all)")
+    parser.add_argument("--workers", type=int, default=0, help="runs at a time (default: one per core)")
+    parser.add_argument("--out", type=Path, default=RESULTS / "rules.json")
+    options = parser.parse_args()
+    rows = [row for row in options.rows.split(";") if row] or [*ROWS, *BASELINES]
+    tasks = [(trace, row) for trace in options.traces.split(",") for row in rows]
+    found: dict[str, list[RuleFinding]] = {}
+    processor_s = 0.0
+    workers = min(options.workers or os.cpu_count() or 1, len(tasks))
+    with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
+        results = pool.map(run_one, *zip(*tasks, strict=True))
+        for number, ((trace, row), (one, seconds)) in enumerate(zip(tasks, results, strict=True), start=1):
+            print(f"{number} of {len(tasks)}: {trace}, {row}, {seconds:.1f} s", file=sys.stderr, flush=True)
+            found.setdefault(trace, []).append(one)
+            processor_s += seconds
+    _write(found, processor_s, options.out)
+    broken = [f"{trace}, {one.row}" for trace, ones in found.items() for one in ones if one.over_maximum]
+    if broken:
+        print(f"rules: a maximum was exceeded in {'; '.join(broken)}.", file=sys.stderr)
+    return 1 if broken else 0
+
+
+def _write(found: dict[str, list[RuleFinding]], processor_s: float, out: Path) -> None:
+    about = {name: _about(name) for name in found}
+    report: dict[str, Any] = {
+        "machine": machine(),
+        "versions": versions(),
+        "seed": SEED,
+        "gpus": GPUS,
+        "load": LOAD,
+        "processor_s": round(processor_s),
+        "traces": about,
+        "rows": {name: msgspec.to_builtins(ones) for name, ones in found.items()},
+    }
+    out.write_text(json.dumps(report, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    text = markdown(found, about)
+    out.with_suffix(".md").write_text(text, encoding="utf-8")
+    print(text)
+    print(f"written: {out}, {processor_s:.0f} s of processor time")
+
+
+def _about(name: str) -> dict[str, Any]:
+    work = shared_day(name)
+    era: Sequence[Any] = work.eras
+    return {
+        "words": WORKLOADS[name].words,
+        "start": work.day.name,
+        "jobs": len(work.day.jobs),
+        "teams": len(work.teams()),
+        "eras": len(era),
+        "load": round(work.day.load(), 3),
+        "maximum_first_era": maxima_of(work, work.eras[0]),
+    }
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,50 @@
+"""The rules table as markdown: a table per trace, a row per document of rules or other scheduler."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from services.replay.core.findings import ALL, Times
+from services.replay.core.outcome import SIZE_CLASSES
+from services.replay.core.rule_findings import RuleFinding
+from services.replay.shell.tables import span_text
+
+COLUMNS: tuple[tuple[str, Callable[[RuleFinding], str]], ...] = (
+    ("", lambda one: one.row if one.ours else f"*{one.row}*"),
+    ("utilization", lambda one: f"{one.utilization:.1%}"),
+    ("value", lambda one: f"{one.value:,.0f}"),
+    ("completed", lambda one: str(one.completed)),
+    ("not started", lambda one: str(one.never)),
+    ("starved", lambda one: str(one.starved)),
+    ("wait P50 / P90 / P99", lambda one: _times(one.wait_s[ALL])),
+    *((f"{name} GPU", lambda one, name=name: _times(one.wait_s[name])) for name in SIZE_CLASSES),
+    ("worst team's P90", lambda one: f"{span_text(one.worst_team_p90_s)} ({one.worst_team})"),
+    ("fairness", lambda one: f"{one.fairness:.2f}"),
+    ("starts over a maximum", lambda one: _over(one)),
+    ("places lost (GPU-h)", lambda one: f"{one.preemptions} ({one.lost_gpu_hours:.1f})" if one.preemptions else "0"),
+)
+
+
+def markdown(found: Mapping[str, Sequence[RuleFinding]], about: Mapping[str, Mapping[str, Any]]) -> str:
+    """Everything, trace by trace."""
+    parts = []
+    for trace, ones in found.items():
+        facts = about[trace]
+        parts.append(
+            f"**{trace}**: {facts['words']}; {facts['jobs']} jobs of {facts['teams']} teams, load {facts['load']:.2f}.\n\n"
+            f"| {' | '.join(name for name, _ in COLUMNS)} |\n|{'---|' * len(COLUMNS)}\n"
+            + "".join(f"| {' | '.join(show(one) for _, show in COLUMNS)} |\n" for one in ones)
+        )
+    return "\n".join(parts)
+
+
+def _times(times: Times) -> str:
+    if not times.jobs:
+        return "–"
+    return " / ".join(span_text(value) for value in (times.p50_s, times.p90_s, times.p99_s))
+
+
+def _over(one: RuleFinding) -> str:
+    """What a maximum in force let through (0, or a fault); in brackets what was above it where none was in force."""
+    return f"({one.would_be_over_maximum})" if one.over_maximum is None else str(one.over_maximum)

@@ -1,0 +1,183 @@
+"""What the rules table puts in force, row by row, for teams whose parts of a pool are known: documents of rules, and reservations.
+
+Owns how a part becomes a quota: what a team is guaranteed is its part of the pool's GPUs (largest remainder), what it may hold is
+twice that, but at least its largest job, so that a maximum never makes a job impossible. Parts may change over time (`Era`); then
+every era has its own document. Read next: `rule_findings.py`, docs/policy.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from msgspec.structs import replace as changed
+
+from schemas.commands import ChangeRules, ReserveBlock
+from schemas.jobs import CheckpointMode
+from schemas.rules import Aging, QueueRules, Rules, TeamRules
+from services.replay.core.catalog import node_names
+from services.replay.core.day import HOUR_MS, Day, DayJob
+from services.replay.core.kueue import ClusterQueue
+from services.replay.core.rolling import Order
+
+MAXIMUM_OVER_GUARANTEE = 2
+WEIGHT_MIN = 0.01
+"""A weight must be above 0; a team without a part is last in line, not outside."""
+URGENT, NIGHT = "urgent", "night"
+URGENT_FROM = 5
+"""Declared priority from which a job is in the queue that may take places; jobs that checkpoint and are below it may lose theirs."""
+OVERDUE_S = 4 * 3600.0
+RESERVED_SHARE = 8
+"""An eighth of the pool is reserved for somebody who shows something …"""
+RESERVED_HOURS = (10, 14)
+"""… from ten to two, ordered at midnight."""
+NONE = "no rules"
+ALL_TOGETHER = "all together"
+ROWS = (
+    NONE,
+    "no aging",
+    "overdue after 4 h",
+    "maximum",
+    "guaranteed, lent",
+    "guaranteed, not lent",
+    "fair share",
+    "preemption",
+    "reservation",
+    ALL_TOGETHER,
+)
+MAXIMUM_ROWS = ("maximum", "guaranteed, not lent", ALL_TOGETHER)
+"""Rows in which a team may not hold more than something."""
+
+
+@dataclass(frozen=True, slots=True)
+class Era:
+    """From `from_ms` on each team's part of the pool, in any unit."""
+
+    from_ms: int
+    parts: Mapping[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class SharedDay:
+    """A day whose jobs belong to teams and queues, with the parts of its teams; the first era begins with it."""
+
+    day: Day
+    eras: tuple[Era, ...]
+
+    def teams(self) -> list[str]:
+        return sorted({job.spec.team for job in self.day.jobs})
+
+    def era_at(self, now_ms: int) -> Era:
+        return max((era for era in self.eras if era.from_ms <= now_ms), key=lambda era: era.from_ms)
+
+
+def shared(day: Day, eras: Sequence[Era]) -> SharedDay:
+    """The day with its jobs in queues: urgent ones, ones that may lose their place, all others."""
+    return SharedDay(replace(day, jobs=tuple(_in_queue(job) for job in day.jobs)), tuple(eras))
+
+
+def _in_queue(job: DayJob) -> DayJob:
+    urgent = job.spec.priority >= URGENT_FROM
+    saves = job.spec.checkpoint.mode is not CheckpointMode.NONE
+    queue = URGENT if urgent else NIGHT if saves else job.spec.queue
+    return replace(job, spec=changed(job.spec, queue=queue))
+
+
+def guarantees(gpus: int, parts: Mapping[str, float]) -> dict[str, int]:
+    """Whole GPUs by part, together all of them: largest remainder, at equal ones by name. Nobody's part: nobody's GPUs."""
+    whole = sum(parts.values())
+    if whole <= 0:
+        return dict.fromkeys(parts, 0)
+    exact = {team: gpus * part / whole for team, part in parts.items()}
+    found = {team: int(share) for team, share in exact.items()}
+    left = gpus - sum(found.values())
+    for team in sorted(exact, key=lambda team: (found[team] - exact[team], team))[:left]:
+        found[team] += 1
+    return found
+
+
+def guarantees_of(shared_day: SharedDay, era: Era) -> dict[str, int]:
+    """Of the teams that have jobs on this day."""
+    return guarantees(shared_day.day.gpus, {team: era.parts.get(team, 0.0) for team in shared_day.teams()})
+
+
+def maxima_of(shared_day: SharedDay, era: Era) -> dict[str, int]:
+    """What each team may hold in this era, where it may not hold all."""
+    largest: dict[str, int] = {}
+    for job in shared_day.day.jobs:
+        largest[job.spec.team] = max(largest.get(job.spec.team, 0), job.requested)
+    return {
+        team: min(shared_day.day.gpus, max(MAXIMUM_OVER_GUARANTEE * gpus, largest[team]))
+        for team, gpus in guarantees_of(shared_day, era).items()
+    }
+
+
+def cluster_queues(shared_day: SharedDay, era: Era) -> dict[str, ClusterQueue]:
+    """The same quotas for Kueue: nominal what is guaranteed, borrowing up to the maximum."""
+    most = maxima_of(shared_day, era)
+    return {
+        team: ClusterQueue(gpus, max(most[team] - gpus, 0)) for team, gpus in guarantees_of(shared_day, era).items()
+    }
+
+
+def orders_of(shared_day: SharedDay, row: str) -> list[Order]:
+    """What is ordered on this day in one of ROWS."""
+    found: list[Order] = []
+    if row != NONE:
+        documents = [rules_of(shared_day, row, era) for era in shared_day.eras]
+        for number, (era, rules) in enumerate(zip(shared_day.eras, documents, strict=True), start=1):
+            if number == 1 or rules != documents[number - 2]:
+                found.append(
+                    ChangeRules(
+                        cluster=shared_day.day.cluster, rules=changed(rules, version=number), ordered_ms=era.from_ms
+                    )
+                )
+    if row in ("reservation", ALL_TOGETHER):
+        found += _reservations(shared_day.day)
+    return found
+
+
+def rules_of(shared_day: SharedDay, row: str, era: Era) -> Rules:
+    """The document of one of ROWS in an era, without a version."""
+    pool, everything = shared_day.day.pool, row == ALL_TOGETHER
+    guaranteed, most = guarantees_of(shared_day, era), maxima_of(shared_day, era)
+    lends = row in ("guaranteed, lent", ALL_TOGETHER)
+    shares = row in ("fair share", ALL_TOGETHER)
+    teams = {
+        team: TeamRules(
+            maximum={pool: most[team]} if row in ("maximum", ALL_TOGETHER) else {},
+            guaranteed={pool: gpus} if lends or row == "guaranteed, not lent" else {},
+            borrows=row != "guaranteed, not lent",
+            weight=max(gpus, WEIGHT_MIN) if shares else 1.0,
+        )
+        for team, gpus in guaranteed.items()
+    }
+    queues = {URGENT: QueueRules(preempts=True), NIGHT: QueueRules(preemptible=True)}
+    return Rules(
+        fair_share=1.0 if shares else 0.0,
+        teams={team: rules for team, rules in teams.items() if rules != TeamRules()},
+        queues=queues if row == "preemption" or everything else {},
+        aging=_aging(row),
+    )
+
+
+def _aging(row: str) -> Aging:
+    if row == "no aging":
+        return Aging(per_hour=0.0)
+    return Aging(overdue_s=OVERDUE_S) if row in ("overdue after 4 h", ALL_TOGETHER) else Aging()
+
+
+def _reservations(day: Day) -> list[Order]:
+    count = max(day.gpus // RESERVED_SHARE // day.node_gpus, 1)
+    return [
+        ReserveBlock(
+            reservation_id=f"show-{name}",
+            cluster=day.cluster,
+            node=name,
+            from_ms=day.start_ms + RESERVED_HOURS[0] * HOUR_MS,
+            until_ms=day.start_ms + RESERVED_HOURS[1] * HOUR_MS,
+            ordered_ms=day.start_ms,
+            cause="a show",
+        )
+        for name in node_names(day)[:count]
+    ]
