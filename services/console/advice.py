@@ -56,6 +56,10 @@ REASON_HELP: dict[Reason, tuple[str, ...]] = {
         "Offer sizes that finish sooner: what ends before the big job's planned start may run there.",
         "See the planned starts: `gpugrid plan`.",
     ),
+    Reason.WAITS_FOR_BETTER_POOL: (
+        "Nothing has to be done: it has a place in the plan, and both pools are looked at again with every decision.",
+        "To start in a certain pool, submit it with that pool alone (`--pool`).",
+    ),
     Reason.QUEUE_LIMIT: ("Nothing has to be done: it is planned when earlier ones have started.",),
     Reason.RESERVED: ("Wait for the reservation to end, or ask the operator to release it.",),
     Reason.BEYOND_WINDOW: ("Nothing has to be done: the window moves on and the job comes into it.",),
@@ -94,7 +98,9 @@ REFUSAL_HELP: dict[Refused, tuple[str, ...]] = {
     Refused.UNKNOWN_CLUSTER: _CATALOG,
     Refused.UNKNOWN_POOL: _CATALOG,
     Refused.UNKNOWN_GPU_MODEL: _CATALOG,
-    Refused.SPEED_UNUSABLE: ("Give one --speed per acceptable pool or GPU model, or none: then measured ratios count.",),
+    Refused.SPEED_UNUSABLE: (
+        "Give one --speed per acceptable pool or GPU model, or none: then measured ratios count.",
+    ),
     Refused.UNKNOWN_TEAM: _CATALOG,
     Refused.SIZE_REPEATED: ("Name every size once.",),
     Refused.SIZE_NOT_POWER_OF_TWO: _SIZES,

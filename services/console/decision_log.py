@@ -12,7 +12,17 @@ from dataclasses import dataclass
 
 import msgspec
 
-from schemas.decisions import DecisionMade, Effect, Placed, Preempted, Scaled, SnapshotCompleted, StopOrdered, Waits
+from schemas.decisions import (
+    DecisionMade,
+    Effect,
+    Placed,
+    Preempted,
+    Promised,
+    Scaled,
+    SnapshotCompleted,
+    StopOrdered,
+    Waits,
+)
 from schemas.records import Record
 from services.allocator.core.reader import is_next
 from services.allocator.core.state import State
@@ -133,12 +143,22 @@ def effect_text(effect: Effect) -> str:
         return f"stop {', '.join(effect.victims)} for {effect.job_id}"
     if isinstance(effect, StopOrdered):
         return f"stop {effect.job_id} ({effect.cause.value})"
+    if isinstance(effect, Promised):
+        why = f" ({effect.cause})" if effect.cause else ""
+        return f"{effect.job_id} {'loses its planned start' if effect.start_ms is None else 'has a planned start'}{why}"
     return f"{effect.job_id} waits ({effect.reason})"
 
 
 def effect_counts(decision: DecisionMade) -> str:
     """Effects in a few words: `2 starts, 1 scaling, 5 reasons`."""
-    words = {Placed: "start", Scaled: "scaling", StopOrdered: "stop", Preempted: "preemption", Waits: "reason"}
+    words = {
+        Placed: "start",
+        Scaled: "scaling",
+        StopOrdered: "stop",
+        Preempted: "preemption",
+        Promised: "planned start",
+        Waits: "reason",
+    }
     parts = []
     for kind, word in words.items():
         count = sum(isinstance(effect, kind) for effect in decision.effects)

@@ -25,6 +25,8 @@ def random_board(seed: int, steps: int | None = None, node_sizes: tuple[int, ...
     """A legal, small, nasty problem; the same for the same seed."""
     rng = random.Random(seed)
     caps, chance = _caps(seed)
+    near = random.Random(f"near {seed}")
+    kinds = near.choice(((-1,), (-1,), (-1, 0, 1)))
     steps = steps or rng.choice(STEPS)
     nodes = node_sizes or tuple(rng.choice(NODE_SIZES) for _ in range(rng.randint(0, 6)))
     free = set(range(sum(nodes)))
@@ -34,12 +36,30 @@ def random_board(seed: int, steps: int | None = None, node_sizes: tuple[int, ...
         steps=steps,
         node_sizes=nodes,
         gpu_state=[rng.choice((1, 2)) if rng.random() < 0.1 else 0 for _ in range(sum(nodes))],
-        queued=[replace(_job(rng, i, steps), caps=_some(chance, caps)) for i in range(rng.randint(0, 20))],
+        queued=[
+            replace(_job(rng, i, steps), caps=_some(chance, caps), data=near.choice(kinds))
+            for i in range(rng.randint(0, 20))
+        ],
         running=[replace(block, caps=_some(chance, caps)) for block in running],
         applications=applications,
         reservations=_reservations(rng, sum(nodes), steps),
         caps=caps,
+        domains=_domains(near, nodes),
+        lacking=[[near.choice((0, 0, 1, 7)) for _ in range(sum(nodes))] for _ in range(max(kinds) + 1)],
     )
+
+
+def _domains(near: random.Random, nodes: tuple[int, ...]) -> list[int]:
+    """On two boards of five: racks, and some NVLink domains inside nodes."""
+    if near.random() < 0.6:
+        return []
+    numbers, number = [], 0
+    for size in nodes:
+        number += near.choice((1, 1, 100))
+        half = near.choice((size, max(1, size // 2)))
+        numbers += [number] * half + [number + 1] * (size - half)
+        number = numbers[-1]
+    return numbers
 
 
 def _caps(seed: int) -> tuple[list[Cap], random.Random]:

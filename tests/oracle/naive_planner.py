@@ -168,13 +168,13 @@ def _build(problem: Problem, guard: list[int], batch: list[int]) -> list[Place]:
         caps = [cap for cap in problem.job_caps[job].tolist() if cap >= 0]
         found = None
         for row in rows[job]:
-            gpus, _, steps, hold, density, earliest = options[row]
+            gpus, _, steps, hold, density, earliest, data = options[row]
             full = sum(
                 1 << step
                 for step in range(problem.steps)
                 if any(usage[cap][step] + gpus > problem.cap_gpus[cap] for cap in caps)
             )
-            spot = _earliest(problem, guard, batch, gpus, steps, hold, earliest, full)
+            spot = _earliest(problem, guard, batch, gpus, steps, hold, earliest, full, data)
             if spot is None:
                 continue
             start, first = spot
@@ -204,8 +204,8 @@ def _margin(problem, guard, batch, order, rows, best, options) -> int:
     return 0
 
 
-def _earliest(problem, guard, batch, gpus, steps, hold, earliest, full):
-    """Earliest start that meets no `full` step; among equal ones the least idle time around the placement, then the lowest GPU."""
+def _earliest(problem, guard, batch, gpus, steps, hold, earliest, full, data):
+    """Earliest start that meets no `full` step; among equal ones the nearest, then the least idle time around it, then the lowest GPU."""
     k = gpus.bit_length() - 1
     blocks = problem.topology.block_first[problem.topology.block_ptr[k] : problem.topology.block_ptr[k + 1]].tolist()
     found = None
@@ -225,6 +225,10 @@ def _earliest(problem, guard, batch, gpus, steps, hold, earliest, full):
             idle += start - (cells & _bits(0, start)).bit_length()
             after = cells >> end
             idle += min((after & -after).bit_length() - 1, problem.steps - end) if after else problem.steps - end
-        if found is None or (start, idle) < found[:2]:
-            found = (start, idle, first)
-    return None if found is None else (found[0], found[2])
+        spans = problem.domains[first + gpus - 1] - problem.domains[first] if len(problem.domains) else 0
+        lacks = 0
+        if data >= 0:
+            lacks = problem.lacking[data, first + gpus - 1] - (problem.lacking[data, first - 1] if first else 0)
+        if found is None or (start, spans, lacks, idle) < found[:4]:
+            found = (start, spans, lacks, idle, first)
+    return None if found is None else (found[0], found[4])

@@ -13,6 +13,7 @@ from services.allocator.core.enact import enact
 from services.allocator.core.fold import FOLDS, fold, forget_aged_advice, forget_finished
 from services.allocator.core.fold_executions import forget_silence
 from services.allocator.core.held import forget_preemptions
+from services.allocator.core.promises import forget_promises
 from services.allocator.core.slots import ask_for_reshapes
 from services.allocator.core.state import OBEYED_MAX, Changes, State, forget_index
 
@@ -46,6 +47,7 @@ def fold_all(state: State, inputs: list[DecisionInput], now: Now, changes: Chang
     forget_finished(state, now.domain_ms)
     forget_aged_advice(state, now.domain_ms)
     forget_preemptions(state, now.domain_ms)
+    forget_promises(state)
     forget_silence(state, now.domain_ms)
 
 

@@ -45,11 +45,13 @@ class Question:
     segments: Ints
 
 
-def question_of(state: State, pool: str, memory_mib: int, policy: Policy, now: Now) -> Question | None:
-    """What to ask about this pool now; None if there is nothing to find out."""
+def question_of(
+    state: State, pool: str, memory_mib: int, policy: Policy, now: Now, elsewhere: frozenset[str] = frozenset()
+) -> Question | None:
+    """What to ask about this pool now; None if there is nothing to find out. `elsewhere`: jobs planned in another pool."""
     if sum(node.size for node in state.nodes.values() if node.pool == pool) > ASKED_GPUS_MAX:
         return None
-    posed = pose(state, pool, memory_mib, policy, now, frozenset())
+    posed = pose(state, pool, memory_mib, policy, now, frozenset(), elsewhere)
     if int((posed.problem.job_refusal == 0).sum()) < ASKED_JOBS_MIN:
         return None
     advice = state.advice.get(pool)

@@ -18,7 +18,7 @@ class JobColumn(IntEnum):
 class OptionColumn(IntEnum):
     """Offered sizes of queued jobs. CLASS is the exponent of the size, -1 where the pool can't form it.
 
-    EARLIEST repeats the job's earliest step, so that placing needs this table only.
+    EARLIEST repeats the job's earliest step, DATA its row of data that nodes lack (-1: none), so that placing needs this table only.
     """
 
     GPUS = 0
@@ -27,6 +27,7 @@ class OptionColumn(IntEnum):
     HOLD = 3
     DENSITY = 4
     EARLIEST = 5
+    DATA = 6
 
 
 class RunningColumn(IntEnum):

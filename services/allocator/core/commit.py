@@ -6,19 +6,22 @@ from typing import NamedTuple
 
 import numpy as np
 
-from schemas.decisions import DecisionInput, Effect, Placed, Scaled, StopOrdered, Waits
+from schemas.decisions import DecisionInput, Effect, Placed, Promised, Scaled, StopOrdered, Waits
 from schemas.executions import StopCause
 from schemas.jobs import JobAccepted
 from schemas.records import Now
 from schemas.registry import TYPE_OF
 from services.allocator.core.advice import better_plan
+from services.allocator.core.better_pool import kept_for_better
 from services.allocator.core.config import Policy
-from services.allocator.core.heuristic import decision_iterations, plan_fast
+from services.allocator.core.heuristic import decision_iterations
 from services.allocator.core.holders import Holders
 from services.allocator.core.index import index_of
 from services.allocator.core.layout import pools_of
 from services.allocator.core.plan import Plan
-from services.allocator.core.pose import Posed, pose
+from services.allocator.core.planned_starts import agreed, keep_promises
+from services.allocator.core.pool_choice import choose_pools
+from services.allocator.core.pose import Posed
 from services.allocator.core.preempt import preemptions
 from services.allocator.core.problem import Ints
 from services.allocator.core.reasons import Reason
@@ -80,7 +83,7 @@ def newcomers(state: State, inputs: list[DecisionInput], changes: Changes, polic
 
 
 class _Wait(NamedTuple):
-    """A waiting job's row in the plan of pool number `at`, the one that would start it first; -1: in no plan."""
+    """A waiting job's row in the plan of pool number `at`; -1: in no plan."""
 
     reason: int
     planned_ms: int | None
@@ -97,13 +100,16 @@ def plan_effects(
     plans: list[Plan] = []
     placed: set[str] = set()
     waits: dict[str, _Wait] = {}
+    said: list[Promised] = []
+    choice = choose_pools(state, memory_mib, policy, now)
     for pool in pools_of(state):
-        posed = pose(state, pool, memory_mib.get(pool, 0), policy, now, frozenset(placed))
+        posed, plan = choice.planned_in(state, pool, memory_mib.get(pool, 0), frozenset(placed), policy, now)
         budget = decision_iterations(posed.problem, policy.iterations)
-        plan = plan_fast(posed.problem, budget, policy.seed)
         plan = better_plan(posed, state.advice.get(pool), plan, policy, now, budget // FOLLOWED_PART)
+        plan, words = keep_promises(state, posed, plan, budget, policy, now)
+        said.extend(words)
         effects.extend(_scalings(posed, plan, policy, now))
-        for effect in _starts(posed, plan, policy):
+        for effect in _starts(state, posed, plan, policy):
             placed.add(effect.job_id)
             effects.append(effect)
         effects.extend(preemptions(state, posed, plan, _given(posed, effects), policy, now))
@@ -111,6 +117,11 @@ def plan_effects(
         posed_pools.append(posed)
         plans.append(plan)
     waits |= _unplanned(state, posed_pools)
+    promised = [effect for effect in agreed(state, said) if effect.job_id not in placed]
+    _keep_word(state, promised, waits)
+    effects.extend(promised)
+    for job_id in kept_for_better(choice, posed_pools, plans):
+        waits[job_id] = waits[job_id]._replace(reason=Reason.WAITS_FOR_BETTER_POOL.value)
     changed = _Changed(posed_pools, plans, policy, now)
     effects.extend(changed.waits(state, waits, placed))
     return effects, posed_pools, plans
@@ -130,12 +141,12 @@ def _given(posed: Posed, effects: list[Effect]) -> Ints:
     )
 
 
-def _starts(posed: Posed, plan: Plan, policy: Policy) -> list[Placed]:
+def _starts(state: State, posed: Posed, plan: Plan, policy: Policy) -> list[Placed]:
     effects = []
     for row in plan.starts_now().tolist():
         job = posed.queued[row]
         first, gpus = int(plan.first_gpu[row]), int(posed.problem.option_gpus[plan.option[row]])
-        effects.append(start_on(job, posed.pool, posed.layout.local(list(range(first, first + gpus))), policy))
+        effects.append(start_on(state, job, posed.pool, posed.layout.local(list(range(first, first + gpus))), policy))
     return effects
 
 
@@ -177,16 +188,23 @@ def withheld(state: State, planned: list[Effect]) -> list[Effect]:
 
 
 def _gather_waits(posed: Posed, plan: Plan, at: int, policy: Policy, now: Now, waits: dict[str, _Wait]) -> None:
-    """Who waits in this pool; of several pools the one with the earliest planned start speaks."""
+    """Who waits in this pool, each in one: those that accept several were given one before (`pool_choice.py`)."""
     now_ms, step_ms = now.domain_ms, policy.step_ms
     rows = zip(posed.queued, plan.start.tolist(), plan.reason.tolist(), strict=True)
     for row, (job, start, reason) in enumerate(rows):
         if start == 0 or not reason:
             continue
-        planned = now_ms + start * step_ms if start > 0 else None
-        known = waits.get(job.job_id)
-        if known is None or (planned is not None and (known.planned_ms is None or planned < known.planned_ms)):
-            waits[job.job_id] = _Wait(reason, planned, at, row)
+        waits[job.job_id] = _Wait(reason, now_ms + start * step_ms if start > 0 else None, at, row)
+
+
+def _keep_word(state: State, promised: list[Promised], waits: dict[str, _Wait]) -> None:
+    """A promised start is what is said, though steps from now end a little later."""
+    starts = {job_id: promise.start_ms for job_id, promise in state.promises.items()}
+    starts |= {effect.job_id: effect.start_ms for effect in promised}
+    for job_id, start_ms in starts.items():
+        wait = waits.get(job_id)
+        if wait is not None and start_ms is not None and wait.planned_ms is not None and wait.planned_ms > start_ms:
+            waits[job_id] = wait._replace(planned_ms=start_ms)
 
 
 def _unplanned(state: State, posed_pools: list[Posed]) -> dict[str, _Wait]:
@@ -228,26 +246,32 @@ class _Changed:
         jobs, step_ms = state.jobs, self._policy.step_ms
         for job_id, wait in waits.items():
             job = jobs[job_id]
-            if _NAMES[wait.reason] == job.reason and not _moved(job.planned_start_p50_ms, wait.planned_ms, step_ms):
+            stays = (_NAMES[wait.reason], self._pool_of(job, wait) or "") == (job.reason, job.planned_pool)
+            if stays and not _moved(job.planned_start_p50_ms, wait.planned_ms, step_ms):
                 continue
             if job_id in placed:
                 continue
-            changed.append(self._said(job_id, wait, len(changed) < HOLDERS_JOBS_MAX))
+            changed.append(self._said(job, wait, len(changed) < HOLDERS_JOBS_MAX))
             if len(changed) == self._policy.waits_max:
                 break
         return changed
 
-    def _said(self, job_id: str, wait: _Wait, name_holders: bool) -> Waits:
+    def _pool_of(self, job: Job, wait: _Wait) -> str | None:
+        """Where it waits, if it accepts several pools."""
+        return self._posed[wait.at].pool if wait.at >= 0 and len(job.pools) > 1 else None
+
+    def _said(self, job: Job, wait: _Wait, name_holders: bool) -> Waits:
         planned = wait.at >= 0
         late_ms: int | None = None
         if planned and wait.planned_ms is not None:
             late_ms = self._now_ms + self._pessimistic_step(wait) * self._policy.step_ms
         return Waits(
-            job_id=job_id,
+            job_id=job.job_id,
             reason=_NAMES[wait.reason],
             holders=self._holders[wait.at].of(wait.row) if planned and name_holders else [],
             planned_start_p50_ms=wait.planned_ms,
             planned_start_p90_ms=late_ms,
+            pool=self._pool_of(job, wait),
         )
 
     def _pessimistic_step(self, wait: _Wait) -> int:

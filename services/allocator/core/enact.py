@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from schemas.decisions import Effect, Placed, Preempted, Scaled, StopOrdered, Waits
+from schemas.decisions import Effect, Placed, Preempted, Promised, Scaled, StopOrdered, Waits
 from schemas.executions import StopCause
 from schemas.records import Now
 from services.allocator.core.lifecycle import move, order_stop
 from services.allocator.core.phases import Happening
+from services.allocator.core.promises import promise_of
 from services.allocator.core.state import Changes, Part, Preemption, State
 
 
@@ -21,6 +22,9 @@ def enact(state: State, effects: list[Effect], sequence: int, step_ms: int, now:
             order_stop(state.jobs[effect.job_id], effect.cause, changes)
         elif isinstance(effect, Preempted):
             _preempted(state, effect, changes)
+        elif isinstance(effect, Promised):
+            state.promises[effect.job_id] = promise_of(state, effect)
+            changes.job(state.jobs[effect.job_id])
         else:
             _waits(state, effect, changes)
 
@@ -31,11 +35,12 @@ def _placed(state: State, effect: Placed, sequence: int, now: Now, changes: Chan
     job.attempt, job.pool, job.gpus = effect.attempt, effect.pool, effect.gpus
     job.parts = [Part(node=placed.node, gpus=list(placed.gpus)) for placed in effect.placed]
     job.placed_ms, job.placed_sequence, job.started_ms = now.domain_ms, sequence, None
-    job.placed_p50_s, job.placed_p90_s = effect.p50_s, effect.p90_s
+    job.placed_p50_s, job.placed_p90_s, job.staging_s = effect.p50_s, effect.p90_s, effect.staging_s
     job.fraction_at_start, job.cause, job.stop_cause = job.fraction, "", ""
     job.reason, job.holders, job.overtime = "", [], False
     job.planned_start_p50_ms = job.planned_start_p90_ms = None
     state.preemptions.pop(job.job_id, None)
+    state.promises.pop(job.job_id, None)
     changes.job(job)
 
 
@@ -66,4 +71,5 @@ def _waits(state: State, effect: Waits, changes: Changes) -> None:
     job.reason, job.holders = effect.reason, list(effect.holders)
     job.planned_start_p50_ms = effect.planned_start_p50_ms
     job.planned_start_p90_ms = effect.planned_start_p90_ms
+    job.planned_pool = effect.pool or ""
     changes.job(job)

@@ -15,9 +15,11 @@ from schemas.executions import StopCause
 from schemas.records import Now
 from services.allocator.core.fold_executions import EXECUTION_FOLDS
 from services.allocator.core.lifecycle import finish, move, order_stop, part_ended
+from services.allocator.core.near import links_of
 from services.allocator.core.phases import Happening
 from services.allocator.core.rule_checks import contradictions
 from services.allocator.core.slots import called, cards_shaped, mark_absent, repartition_cards
+from services.allocator.core.speeds import speed_in
 from services.allocator.core.state import (
     CLOSED_APPS_MAX,
     EARLY_DRAINS_MAX,
@@ -53,6 +55,7 @@ def _job_accepted(state: State, event: jobs.JobAccepted, traceparent: str, now: 
         traceparent=traceparent,
         skewed=event.skewed,
         queued_ms=now.domain_ms,
+        speeds=dict(event.speeds),
     )
     early = state.early_forecasts.pop(event.job_id, None)
     if early is not None:
@@ -130,7 +133,8 @@ def _duration_forecast(
             changes.job(job)
         for size in event.sizes:
             if size.gpus == job.gpus:
-                job.placed_p50_s, job.placed_p90_s = size.p50_s, size.p90_s
+                speed = speed_in(job, job.pool)
+                job.placed_p50_s, job.placed_p90_s = size.p50_s / speed, size.p90_s / speed
 
 
 def _demand_forecast(
@@ -172,6 +176,7 @@ def _node_state(state: State, event: nodes.NodeStateChanged, traceparent: str, n
             drain_deadline_ms=drained_ms or 0,
             machine=event.machine or "",
             slots_per_card=event.slots_per_card,
+            links=[] if event.topology is None else links_of(event.topology.nvlink_domains, len(healthy)),
         )
         mark_absent(state, node)
         own = state.nodes.get(node.machine)
@@ -187,6 +192,8 @@ def _node_state(state: State, event: nodes.NodeStateChanged, traceparent: str, n
         node.size = max(node.size, len(healthy))
         node.healthy = healthy + [False] * (node.size - len(healthy))
         mark_absent(state, node)
+    if event.topology is not None:
+        node.links = links_of(event.topology.nvlink_domains, node.size)
     if event.health is nodes.Health.LOST or returned:
         _release_node(state, event.node, now, changes)
     changes.nodes[event.node] = None

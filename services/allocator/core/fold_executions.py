@@ -141,7 +141,7 @@ def _reported(state: State, event: executions.NodeReported, traceparent: str, no
         if alive and (job.job_id, job.attempt) not in running and event.applied >= job.placed_sequence:
             part_ended(state, job, event.node, PART_LOST, now.domain_ms, StopCause.NODE_LOST.value, changes)
     if known is not None:
-        known.boot_id = event.boot_id
+        known.boot_id, known.datasets = event.boot_id, sorted(set(event.datasets))
         known.quarantined = sorted(held.gpu for held in event.quarantined)
     changes.nodes[event.node] = None
 

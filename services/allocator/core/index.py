@@ -28,7 +28,7 @@ from services.allocator.core.state import INDEX_ATTRIBUTE, Job, State
 ROWS_MIN = 64
 _ARRIVAL_BITS = 40
 """Room for the arrival number below the aged priority in one sortable integer."""
-Posed = tuple[JobSpec, list[SizeForecast], float, Policy, tuple[Option, ...]]
+Posed = tuple[JobSpec, list[SizeForecast], float, Policy, dict[str, tuple[Option, ...]]]
 
 Lane = tuple[tuple[str, ...], str]
 """Acceptable pools and team of waiting jobs that are ranked together."""
@@ -108,7 +108,7 @@ class Index:
     """`placed`: jobs with parts. `awaiting`: told to wait for their forecast. `delayed`: with a back-off.
 
     `unsettled`: waiting jobs whose published reason is anything but plainly "behind others". `posed`: what `pose.py` made of
-    a job's offers, with what it was made from. All by job id.
+    a job's offers in each pool, with what it was made from. All by job id.
     """
 
     def __init__(self, state: State) -> None:

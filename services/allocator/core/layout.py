@@ -59,10 +59,12 @@ def slots_on(node: Node, cards: Iterable[int]) -> list[int]:
 
 
 def layout_of(state: State, pool: str) -> Layout:
-    """The layout of one pool. Order: the nodes' own order, then their names."""
+    """The layout of one pool. Order: the nodes' own order, then their names; those of a rack together, from its first node on."""
     nodes = sorted(
         (node for node in state.nodes.values() if node.pool == pool), key=lambda node: (node.order, node.node)
     )
+    racks = {rack: at for at, rack in enumerate(dict.fromkeys(node.rack for node in nodes))}
+    nodes.sort(key=lambda node: racks[node.rack])
     first: dict[str, int] = {}
     total = 0
     for node in nodes:

@@ -223,8 +223,7 @@ def _obstacle(posed: Posed, pin: Pin, held: list[Pin]) -> Why | None:
     block = slice(pin.first, pin.first + size)
     closed = np.flatnonzero(problem.gpu_state[block] != GpuState.USABLE) + pin.first
     if len(closed):
-        nodes = dict.fromkeys(posed.layout.nodes[problem.topology.node_of(int(gpu))].node for gpu in closed)
-        return Cause.NODE_WITHDRAWN, list(nodes)
+        return Cause.NODE_WITHDRAWN, [part.node for part in posed.layout.local(closed.tolist())]
     hold = int(problem.option_hold[pin.option])
     reserved = [
         problem.reservation_ids[row]

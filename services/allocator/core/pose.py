@@ -18,7 +18,8 @@ from services.allocator.core.config import Policy
 from services.allocator.core.held import held_blocks
 from services.allocator.core.index import Index, index_of
 from services.allocator.core.layout import Layout, layout_of
-from services.allocator.core.precedence import Precedence, expected_s, precedence_of
+from services.allocator.core.near import data_rows, domain_numbers
+from services.allocator.core.precedence import Precedence, precedence_of
 from services.allocator.core.problem import (
     PRIORITY_ONE,
     Application,
@@ -31,6 +32,7 @@ from services.allocator.core.problem import (
     build_problem,
 )
 from services.allocator.core.reasons import Reason
+from services.allocator.core.speeds import expected_s
 from services.allocator.core.state import PARTS_ALIVE, App, Job, State
 from services.allocator.core.topology import size_class
 
@@ -55,25 +57,40 @@ class Posed:
     apps: tuple[App, ...]
 
 
-def pose(state: State, pool: str, memory_mib: int, policy: Policy, now: Now, placed_elsewhere: frozenset[str]) -> Posed:
-    """The problem of `pool` now. Jobs in `placed_elsewhere` already got a block in another pool of this decision."""
+def pose(
+    state: State,
+    pool: str,
+    memory_mib: int,
+    policy: Policy,
+    now: Now,
+    placed_elsewhere: frozenset[str],
+    planned_elsewhere: frozenset[str] = frozenset(),
+) -> Posed:
+    """The problem of `pool` now. Jobs in `placed_elsewhere` already got a block in another pool of this decision, those in
+    `planned_elsewhere` wait for one (`pool_choice.py`)."""
     layout = layout_of(state, pool)
     index = index_of(state)
     planned_max = max(PLANNED_JOBS_MIN, PLANNED_JOBS_PER_GPU * layout.gpus)
-    precedence = precedence_of(state, index, pool, planned_max, placed_elsewhere, policy, now.domain_ms)
+    precedence = precedence_of(
+        state, index, pool, planned_max, placed_elsewhere, policy, now.domain_ms, planned_elsewhere
+    )
     queued = precedence.queued
     apps = tuple(app for app in state.apps.values() if app.pool == pool)
+    data_row, lacking = data_rows(layout.nodes, queued)
     problem = build_problem(
         steps=policy.steps,
         node_sizes=layout.planned_sizes,
         queued=[
-            _queued(job, _offers(job, policy, index), layout, memory_mib, precedence, policy, now) for job in queued
+            _queued(job, _offers(job, pool, policy, index), layout, memory_mib, precedence, data_row, policy, now)
+            for job in queued
         ],
         running=_running(index.holders(), layout, precedence, policy, now),
         applications=[_application(app, layout, precedence, policy, now) for app in apps],
         reservations=_reservations(state, pool, layout, policy, now),
         caps=precedence.admission.caps,
         gpu_state=_gpu_states(state, layout),
+        domains=domain_numbers(layout.nodes),
+        lacking=lacking,
         penalty_ratio=policy.penalty_ratio,
         decay_end=policy.decay_end,
     )
@@ -115,23 +132,26 @@ def _refusal(job: Job, most: int | None, memory_mib: int, precedence: Precedence
     return precedence.admission.refusals.get(job.job_id, Reason.NONE)
 
 
-def _offers(job: Job, policy: Policy, index: Index) -> tuple[Option, ...]:
+def _offers(job: Job, pool: str, policy: Policy, index: Index) -> tuple[Option, ...]:
     """The sizes a waiting job offers with their steps. Remembered: of thousands of jobs few change between two decisions."""
-    known = index.posed.get(job.job_id)
+    known, in_pools = index.posed.get(job.job_id), dict[str, tuple[Option, ...]]()
     if known is not None:
         spec, forecast, fraction, by, options = known
         if spec is job.spec and forecast is job.forecast and fraction == job.fraction and by is policy:
-            return options
+            if pool in options:
+                return options[pool]
+            in_pools = options
     offers = []
     for gpus in sorted(set(job.spec.sizes)):
         if size_class(gpus) < 0:
             continue
-        p50, p90 = expected_s(job, gpus, policy)
+        p50, p90 = expected_s(job, gpus, policy, pool)
         left = 1.0 - job.fraction
         hold_s = quantile_s(p50, p90, policy.hold_quantile)
         offers.append(Option(gpus, _steps_of(p50 * left, policy), _steps_of(hold_s * left, policy)))
-    index.posed[job.job_id] = (job.spec, job.forecast, job.fraction, policy, tuple(offers))
-    return tuple(offers)
+    in_pools[pool] = tuple(offers)
+    index.posed[job.job_id] = (job.spec, job.forecast, job.fraction, policy, in_pools)
+    return in_pools[pool]
 
 
 def _queued(
@@ -140,6 +160,7 @@ def _queued(
     layout: Layout,
     memory_mib: int,
     precedence: Precedence,
+    data_row: dict[str, int],
     policy: Policy,
     now: Now,
 ) -> QueuedJob:
@@ -152,6 +173,7 @@ def _queued(
         arrival=job.arrival,
         refusal=_refusal(job, most, memory_mib, precedence, policy, now),
         caps=precedence.admission.caps_of.get(job.job_id, ()),
+        data=data_row.get(job.job_id, -1),
     )
 
 

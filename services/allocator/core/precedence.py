@@ -15,6 +15,7 @@ from services.allocator.core.index import Index, TeamOrder
 from services.allocator.core.quotas import Admission, admit, factors_of, limited
 from services.allocator.core.reasons import Reason
 from services.allocator.core.shares import ONE
+from services.allocator.core.speeds import expected_s
 from services.allocator.core.standing import GUARANTEED_PRIORITY, OVERDUE_PRIORITY, Standing, standing_of
 from services.allocator.core.state import Job, State
 
@@ -46,13 +47,15 @@ def precedence_of(
     placed_elsewhere: frozenset[str],
     policy: Policy,
     now_ms: int,
+    planned_elsewhere: frozenset[str] = frozenset(),
 ) -> Precedence:
-    """`placed_elsewhere`: jobs that already got a block in another pool of this decision."""
+    """`placed_elsewhere`: jobs that already got a block in another pool of this decision; `planned_elsewhere`: that wait for one."""
     rules, holders = state.rules, index.holders()
     factors = factors_of(state, holders, index.teams_waiting(), now_ms)
     order = TeamOrder(factors, _most_planned(rules, pool, index.teams_waiting()) if limited(rules) else {})
-    queued, more = index.first_waiting(pool, planned_max, placed_elsewhere, rules.aging, now_ms, order)
-    standings = {job.job_id: _standing(job, rules, factors, policy, now_ms, False) for job in queued}
+    elsewhere = placed_elsewhere | planned_elsewhere
+    queued, more = index.first_waiting(pool, planned_max, elsewhere, rules.aging, now_ms, order)
+    standings = {job.job_id: _standing(job, pool, rules, factors, policy, now_ms, False) for job in queued}
     admission = Admission()
     if limited(rules):
         best_first = sorted(queued, key=lambda job: (-standings[job.job_id].priority, job.arrival))
@@ -61,7 +64,7 @@ def precedence_of(
         admission = admit(rules, pool, best_first, holding)
         for job in queued:
             if job.job_id in admission.guaranteed:
-                standings[job.job_id] = _standing(job, rules, factors, policy, now_ms, True)
+                standings[job.job_id] = _standing(job, pool, rules, factors, policy, now_ms, True)
     admission.refusals.update((job_id, Reason.TAKES_A_PLACE) for job_id in state.preemptions)
     return Precedence(
         queued=queued,
@@ -73,22 +76,12 @@ def precedence_of(
     )
 
 
-def expected_s(job: Job, gpus: int, policy: Policy) -> tuple[float, float]:
-    """(P50, P90) seconds of the whole job on `gpus` GPUs, capped by the declared limit; the prior where none is known."""
-    limit = job.spec.time_limit_s
-    for size in job.forecast:
-        if size.gpus == gpus:
-            return min(size.p50_s, limit), min(size.p90_s, limit)
-    scale = max(job.spec.sizes) / gpus
-    return min(policy.prior_p50_s * scale, limit), min(policy.prior_p90_s * scale, limit)
-
-
 def _standing(
-    job: Job, rules: Rules, factors: dict[str, int], policy: Policy, now_ms: int, guaranteed: bool
+    job: Job, pool: str, rules: Rules, factors: dict[str, int], policy: Policy, now_ms: int, guaranteed: bool
 ) -> Standing:
     takes_s = 0.0
     if job.spec.deadline_ms is not None:
-        takes_s = expected_s(job, max(job.spec.sizes), policy)[1] * (1.0 - job.fraction)
+        takes_s = expected_s(job, max(job.spec.sizes), policy, pool)[1] * (1.0 - job.fraction)
     factor = factors.get(job.spec.team, ONE)
     return standing_of(job, rules.aging, now_ms, factor, guaranteed=guaranteed, takes_s=takes_s)
 

@@ -63,7 +63,7 @@ def due_starts(state: State, policy: Policy, now: Now) -> list[Effect]:
         job = state.jobs.get(job_id)
         if job is None or job.parts or held.until_ms <= now.domain_ms or not _is_free(state, held):
             continue
-        effects.append(start_on(job, held.pool, held.placed, policy))
+        effects.append(start_on(state, job, held.pool, held.placed, policy))
     return effects
 
 

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from services.allocator.core.caps import Cap, cap_rows, cap_usage
 from services.allocator.core.columns import AppColumn, JobColumn, OptionColumn, RunningColumn
+from services.allocator.core.fixed_point import rounded_share, running_sums, step_weights
 from services.allocator.core.reasons import Reason
 from services.allocator.core.topology import Topology, size_class, topology_of
 
@@ -66,6 +67,7 @@ class QueuedJob:
     arrival: int = 0
     refusal: Reason = Reason.NONE
     caps: tuple[int, ...] = ()  # indices of the caps it counts against
+    data: int = -1  # its row among `lacking`: what each GPU's node lacks of its data
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,6 +148,8 @@ class Problem:
     cap_used: Ints  # caps × steps: GPUs of running jobs
     job_caps: Ints  # jobs × CAPS_PER_JOB, -1 for none
     running_caps: Ints
+    domains: Ints  # per GPU, see `near.py`; empty where nothing is known
+    lacking: Ints  # rows of data × GPUs, running sums
     penalty_ratio: int  # thousandths
     weight_one: int
     weight: Ints
@@ -206,6 +210,8 @@ def build_problem(
     reservations: Sequence[Reservation] = (),
     caps: Sequence[Cap] = (),
     gpu_state: Sequence[int] | Ints | None = None,
+    domains: Sequence[int] = (),
+    lacking: Sequence[Sequence[int]] = (),
     penalty_ratio: float = 7.0,
     decay_end: float = 0.5,
 ) -> Problem:
@@ -219,6 +225,8 @@ def build_problem(
     state = np.zeros(gpus, np.int64) if gpu_state is None else np.asarray(gpu_state, dtype=np.int64)
     if len(state) != gpus:
         raise ValueError(f"gpu_state has {len(state)} entries for {gpus} GPUs")
+    if domains and len(domains) != gpus:
+        raise ValueError(f"domains has {len(domains)} entries for {gpus} GPUs")
     option_ptr, option_table = _option_rows(queued, topology, steps)
     app_table, app_demand, held_app = _application_rows(applications, gpus, steps)
     blocked = _reservation_rows(reservations, gpus, steps)
@@ -252,18 +260,13 @@ def build_problem(
         cap_used=cap_usage(running_rows, running_caps, len(caps), steps),
         job_caps=job_caps,
         running_caps=running_caps,
+        domains=_column(domains),
+        lacking=running_sums(lacking, gpus),
         penalty_ratio=ratio,
         weight_one=weight_one,
         weight=weight,
         weight_sum=np.concatenate(([0], np.cumsum(weight))).astype(np.int64),
     )
-
-
-def step_weights(steps: int, decay_end: float, weight_one: int) -> Ints:
-    """Weights falling linearly from 1 at step 0 to `decay_end` at the last step, rounded to fixed point."""
-    end = round(decay_end * weight_one)
-    last = max(1, steps - 1)
-    return _column([(weight_one * (last - t) + end * t + last // 2) // last for t in range(steps)])
 
 
 def _column(values: Sequence[int]) -> Ints:
@@ -302,8 +305,9 @@ def _option_rows(queued: Sequence[QueuedJob], topology: Topology, steps: int) ->
     table[:, OptionColumn.CLASS] = _classes_of(topology)[np.frexp(gpus)[1]]
     table[:, OptionColumn.STEPS] = np.minimum(duration, steps + 1)
     table[:, OptionColumn.HOLD] = np.minimum(np.maximum(duration, offered[:, 2]), steps + 1)
-    share = _rounded_share(priority[job_of] * (DENSITY_ONE // PRIORITY_ONE), best[job_of], work)
+    share = rounded_share(priority[job_of] * (DENSITY_ONE // PRIORITY_ONE), best[job_of], work)
     table[:, OptionColumn.DENSITY] = share
+    table[:, OptionColumn.DATA] = _column([job.data for job in queued])[job_of]
     table[:, OptionColumn.EARLIEST] = np.maximum(0, _column([job.earliest_step for job in queued]))[job_of]
     return pointers, table
 
@@ -320,17 +324,6 @@ def _classes_of(topology: Topology) -> Ints:
         if topology.block_ptr[k + 1] > topology.block_ptr[k]:
             classes[k + 1] = k
     return classes
-
-
-def _rounded_share(density: Ints, best: Ints, work: Ints) -> Ints:
-    """density × best ÷ work rounded half up, without leaving int64: best <= work, so split off whole multiples.
-
-    Work beyond 2**24 GPU-steps (no real job) loses its lowest bits on both sides of the fraction.
-    """
-    excess = np.maximum(0, np.frexp(work)[1].astype(np.int64) - 24)
-    work, best = work >> excess, best >> excess
-    whole, rest = density // work * best, density % work * best
-    return whole + (2 * rest + work) // (2 * work)
 
 
 def _running_rows(running: Sequence[RunningBlock], gpus: int) -> Ints:

@@ -6,10 +6,13 @@ from schemas.executions import StopCause
 from schemas.jobs import CheckpointPolicy
 from schemas.placements import Assignment, Desired, NodePlaced
 from schemas.status import JobState, JobStatusChanged, NodeGpus
+from services.allocator.core.better_pool import pool_sentence
 from services.allocator.core.index import index_of
+from services.allocator.core.promises import promise_sentence
 from services.allocator.core.quotas import Holdings
 from services.allocator.core.reasons import SENTENCES, reason_named
 from services.allocator.core.slots import reshape_of
+from services.allocator.core.speeds import speed_in
 from services.allocator.core.state import PARTS_ALIVE, App, Changes, Job, Part, State
 
 OVERTIME = "overtime"
@@ -69,6 +72,7 @@ def _of_job(job: Job, part: Part, rank: int) -> Assignment:
         resume_location=job.location,
         labels=spec.labels,
         traceparent=job.traceparent,
+        speed=speed_in(job, job.pool),
     )
 
 
@@ -113,7 +117,10 @@ def _status_of_job(state: State, job: Job, position: int | None, holdings: Holdi
     ended = state.finished.get(job.job_id)
     reason, detail = job.reason, job.cause
     if job.state is JobState.QUEUED and job.reason:
-        detail = SENTENCES[reason_named(job.reason)] + holdings.full_groups(job)
+        detail = SENTENCES[reason_named(job.reason)] + holdings.full_groups(job) + pool_sentence(job)
+        detail += promise_sentence(state.promises.get(job.job_id))
+    elif job.state in (JobState.STARTING, JobState.RUNNING) and job.staging_s >= 1 and not detail and not job.overtime:
+        detail = f"Its nodes don't keep all of its data: about {_span(job.staging_s)} of its expected time are for bringing it."
     elif job.state is JobState.RUNNING and job.overtime:
         reason, detail = OVERTIME, OVERTIME_SENTENCE
     return JobStatusChanged(
@@ -134,7 +141,13 @@ def _status_of_job(state: State, job: Job, position: int | None, holdings: Holdi
         placed=[NodeGpus(node=part.node, gpus=part.gpus) for part in job.parts],
         holders=job.holders,
         decided_wall_ms=state.wall_ms,
+        pool=(job.pool or job.planned_pool or None) if len(job.pools) > 1 else None,
     )
+
+
+def _span(duration_s: float) -> str:
+    minutes = -(-int(duration_s) // 60)
+    return f"{minutes // 60} h {minutes % 60} min" if minutes >= 60 else f"{minutes} min"
 
 
 def _status_of_app(state: State, app: App) -> JobStatusChanged:

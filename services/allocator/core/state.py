@@ -52,6 +52,7 @@ class Job(Struct):
     """A batch-like job. `parts` belong to the newest attempt, `earlier` to those before, by number (a late end still counts).
 
     `phase` moves by the table of `phases.py` only, and `state` is what the public calls it. `heard_ms`: when its start was reported.
+    `pools`: the preferred one first; `speeds` beside it; `planned_pool`: of several, the one it was planned in last.
     """
 
     job_id: str
@@ -77,6 +78,7 @@ class Job(Struct):
     placed_sequence: int = 0
     placed_p50_s: float = 0.0
     placed_p90_s: float = 0.0
+    staging_s: float = 0.0
     started_ms: int | None = None
     heard_ms: int = 0
     overtime: bool = False
@@ -95,6 +97,8 @@ class Job(Struct):
     planned_start_p90_ms: int | None = None
     saved_ms: int = 0
     preempted_by: list[str] = field(default_factory=list)
+    speeds: dict[str, float] = field(default_factory=dict)
+    planned_pool: str = ""
 
     @property
     def holds_gpus(self) -> bool:
@@ -127,7 +131,8 @@ class Node(Struct):
     `quarantined`: GPUs whose memory somebody still holds, by the executor's own look at them. `said_ms`: time of the state that
     counts; an older one that comes late changes nothing. `boot_id`: as its executor said last. `silent_until_ms`: nothing new before,
     since its executor left a gang waiting; 0 once it speaks. `machine`: whose cards it shares with other nodes, one per pool; `absent`:
-    its slots on cards that are cut for another pool at present (`slots.py`).
+    its slots on cards that are cut for another pool at present (`slots.py`). `links`: per GPU its NVLink domain, if there are several;
+    `datasets`: names of those kept on it.
     """
 
     node: str
@@ -147,6 +152,8 @@ class Node(Struct):
     machine: str = ""
     slots_per_card: int = 1
     absent: list[int] = field(default_factory=list)
+    links: list[int] = field(default_factory=list)
+    datasets: list[str] = field(default_factory=list)
 
     @property
     def takes_new(self) -> bool:
@@ -192,6 +199,21 @@ class Preemption(Struct):
     until_ms: int
 
 
+class Promise(Struct):
+    """A big job's planned start, which only moves earlier (`planned_starts.py`). No `start_ms`: it lost it and gets the next one.
+
+    `rules`: their version when it was given. `cause`, `by`: why it is later than `before_ms`, the start it had.
+    """
+
+    pool: str
+    start_ms: int | None
+    placed: list[NodeGpus]
+    rules: int
+    cause: str = ""
+    by: list[str] = field(default_factory=list)
+    before_ms: int = 0
+
+
 EARLIER_ATTEMPTS_MAX = 16
 """Attempts of one job whose late end would still count: a node away for so many of them has been given up by people, too."""
 CLOSED_APPS_MAX = 10_000
@@ -209,7 +231,8 @@ class Finished(Struct, array_like=True):
 class State(Struct, dict=True):
     """One cluster. `covered` maps "topic/partition" to the next offset; `last_id` is the last accepted record's id. `advice`: per
     pool the newest answer of full mode (`advice.py`). `rules`: those in force; `use`: per team what its ended jobs used.
-    `preemptions`: by the job that waits for its place. `early_drains`: deadline by node that nobody has heard of yet.
+    `preemptions`: by the job that waits for its place. `promises`: planned starts of big jobs.
+    `early_drains`: deadline by node that nobody has heard of yet.
     `cuts`, `repartitions`: by machine whose cards are shared.
 
     `dict`: an index derived from the fields may hang on it (`index.py`); it is never encoded.
@@ -237,6 +260,7 @@ class State(Struct, dict=True):
     rules: Rules = Rules()
     use: dict[str, Use] = field(default_factory=dict)
     preemptions: dict[str, Preemption] = field(default_factory=dict)
+    promises: dict[str, Promise] = field(default_factory=dict)
     cuts: dict[str, Cut] = field(default_factory=dict)
     repartitions: dict[str, Repartition] = field(default_factory=dict)
 

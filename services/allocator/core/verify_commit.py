@@ -5,7 +5,7 @@ Works on sets of (node, local GPU), the units executors act on, so a fault in th
 
 from __future__ import annotations
 
-from schemas.decisions import Effect, Placed, Preempted, Scaled, StopOrdered, Waits
+from schemas.decisions import Effect, Placed, Preempted, Promised, Scaled, StopOrdered, Waits
 from schemas.jobs import CheckpointMode
 from schemas.nodes import Health
 from schemas.records import Now
@@ -16,6 +16,7 @@ from services.allocator.core.state import State
 
 Card = tuple[str, int]
 _ALIVE = ("placed", "running")
+_CAUSES = ("overrun", "node_withdrawn", "reserved", "higher_priority", "rules", "applications")
 
 
 def verify_commit(state: State, effects: list[Effect], policy: Policy, now: Now) -> list[str]:
@@ -32,6 +33,8 @@ def verify_commit(state: State, effects: list[Effect], policy: Policy, now: Now)
             apps[effect.app_id] = _cards(effect.placed)
     violations += _check_rules(state, [effect for effect in effects if isinstance(effect, Placed)])
     violations += _check_held(state, effects, now)
+    violations += _check_once(effects)
+    violations += _check_promises(state, effects)
     for effect in effects:
         if isinstance(effect, Placed):
             violations += _check_placed(state, effect)
@@ -76,6 +79,18 @@ def _check_rules(state: State, placed: list[Placed]) -> list[str]:
             found.append(f"{group.words} would hold {held[group, pool]} GPUs of {pool}, {most} allowed")
         if count is not None and running[group] > count:
             found.append(f"{group.words} would run {running[group]} jobs, {count} allowed")
+    return found
+
+
+def _check_once(effects: list[Effect]) -> list[str]:
+    """A job starts once, and waits for one pool, however many pools it accepts."""
+    found, said = [], set[tuple[str, str]]()
+    for effect in effects:
+        if isinstance(effect, Placed | Waits | Preempted):
+            kind = "waits" if isinstance(effect, Waits) else "is given GPUs"
+            if (effect.job_id, kind) in said:
+                found.append(f"{effect.job_id} {kind} twice in one decision")
+            said.add((effect.job_id, kind))
     return found
 
 
@@ -166,6 +181,9 @@ def _check_placed(state: State, effect: Placed) -> list[str]:
         found.append(f"{effect.job_id}: size {effect.gpus} is not offered or no power of two")
     if effect.pool not in job.pools:
         found.append(f"{effect.job_id}: pool {effect.pool} is not acceptable")
+    for name in sorted({item.node for item in effect.placed}):
+        if name in state.nodes and state.nodes[name].pool != effect.pool:
+            found.append(f"{effect.job_id} on {name}: of pool {state.nodes[name].pool}, not of {effect.pool}")
     cards = _cards(effect.placed)
     if len(cards) != effect.gpus:
         found.append(f"{effect.job_id}: {len(cards)} GPUs for size {effect.gpus}")
@@ -188,8 +206,7 @@ def _check_shape(state: State, effect: Placed) -> list[str]:
             if gpus == list(range(gpus[0], gpus[0] + len(gpus)))
             else [f"{effect.job_id}: GPUs {gpus} are not contiguous"]
         )
-    pool_order = sorted((node.order, node.node) for node in state.nodes.values() if node.pool == effect.pool)
-    names = [name for _, name in pool_order]
+    names = _pool_order(state, effect.pool)
     found = [
         f"{effect.job_id}: takes part of {item.node} in a block over several nodes"
         for item in effect.placed
@@ -199,6 +216,40 @@ def _check_shape(state: State, effect: Placed) -> list[str]:
     if places != list(range(places[0], places[0] + len(places))):
         found.append(f"{effect.job_id}: nodes {nodes} are not neighbours")
     return found
+
+
+def _pool_order(state: State, pool: str) -> list[str]:
+    """Nodes as they are numbered: by their own order, those of a rack together where its first one is."""
+    pool_order = sorted((node.order, node.node, node.rack) for node in state.nodes.values() if node.pool == pool)
+    racks: dict[str, list[str]] = {}
+    for _, name, rack in pool_order:
+        racks.setdefault(rack, []).append(name)
+    return [name for members in racks.values() for name in members]
+
+
+def _check_promises(state: State, effects: list[Effect]) -> list[str]:
+    """A big job's planned start moves later, or is taken back, for a stated cause only; and nothing else is said of it."""
+    found = []
+    said: dict[str, Promised] = {effect.job_id: effect for effect in effects if isinstance(effect, Promised)}
+    for job_id, effect in said.items():
+        if job_id not in state.jobs:
+            found.append(f"effect on unknown job {job_id}")
+        elif _is_later(state, job_id, effect.start_ms) and effect.cause not in _CAUSES:
+            found.append(f"the planned start of {job_id} moves later for {effect.cause or 'no cause'}")
+    told = {effect.job_id: effect.planned_start_p50_ms for effect in effects if isinstance(effect, Waits)}
+    found += [
+        f"{job_id} is told a later start than it was promised"
+        for job_id, start_ms in told.items()
+        if start_ms is not None and job_id not in said and _is_later(state, job_id, start_ms)
+    ]
+    return found
+
+
+def _is_later(state: State, job_id: str, start_ms: int | None) -> bool:
+    promise = state.promises.get(job_id)
+    if promise is None or promise.start_ms is None:
+        return False
+    return start_ms is None or start_ms > promise.start_ms
 
 
 def _check_scaled(state: State, effect: Scaled, apps: dict[str, set[Card]], policy: Policy, now: Now) -> list[str]:

@@ -19,13 +19,13 @@ _SHAPE_COLUMNS = [OptionColumn.CLASS, OptionColumn.HOLD]
 BLOCKERS_MAX = 8  # ids named per job: enough to act on, small enough for an event
 
 
-def reasons_of(problem: Problem, plan: Plan) -> Ints:
-    """A `Reason` per queued job; NONE where the job starts at step 0."""
+def reasons_of(problem: Problem, plan: Plan, promised: Ints | None = None) -> Ints:
+    """A `Reason` per queued job; NONE where the job starts at step 0. `promised`: rows of jobs that keep their planned start."""
     reasons = np.where(problem.job_refusal != 0, problem.job_refusal, Reason.NONE)
     waiting = np.flatnonzero((reasons == Reason.NONE) & (plan.start != 0))
     if len(waiting) == 0:
         return reasons
-    now = _Now(problem, plan)
+    now = Openings(problem, plan, promised)
     known: dict[tuple[int, ...], int] = {}
     pointers, table = problem.option_ptr.tolist(), problem.option_table[:, _SHAPE_COLUMNS].tolist()
     planned, earliest = (plan.start > 0).tolist(), problem.job_earliest.tolist()
@@ -60,10 +60,10 @@ def _capped_now(problem: Problem, plan: Plan) -> list[bool]:
     return capped
 
 
-class _Now:
+class Openings:
     """Per GPU, what happens from step 0 on: the first step taken by applications, reservations and batch jobs."""
 
-    def __init__(self, problem: Problem, plan: Plan) -> None:
+    def __init__(self, problem: Problem, plan: Plan, promised: Ints | None = None) -> None:
         steps, gpus = problem.steps, problem.gpus
         self.guard = np.full(gpus, steps, np.int64)  # first step of an application
         if len(plan.segments):
@@ -90,6 +90,14 @@ class _Now:
             "free": (idle & (self.reserved > 0), np.minimum(self.guard, self.reserved)),
             "free_or_reserved": (idle, self.guard),
         }
+        self.promised = promised is not None
+        if promised is not None:
+            until = self._masks["free"][1].copy()
+            for job in promised.tolist():
+                first = int(plan.first_gpu[job])
+                block = until[first : first + int(problem.option_gpus[plan.option[job]])]
+                np.minimum(block, plan.start[job], out=block)
+            self._masks["unpromised"] = (self._masks["free"][0], until)
         self._topology, self._steps = problem.topology, steps
         self._known: dict[tuple[str, int, int], bool] = {}
 
@@ -105,7 +113,7 @@ class _Now:
         return self._known[key]
 
 
-def _reason(problem: Problem, now: _Now, rows: list[tuple[int, int]], earliest: int, planned: bool) -> Reason:
+def _reason(problem: Problem, now: Openings, rows: list[tuple[int, int]], earliest: int, planned: bool) -> Reason:
     """The first of the known causes that applies, from the most to the least permanent. Rows: (size class, hold)."""
     if not now.any_gpu:
         return Reason.NO_CAPACITY
@@ -125,6 +133,8 @@ def _reason(problem: Problem, now: _Now, rows: list[tuple[int, int]], earliest: 
     if not any(now.has_block("free", k, hold) for k, hold in rows):
         open_longer = any(now.has_block("free_or_reserved", k, hold) for k, hold in rows)
         return Reason.RESERVED if open_longer else Reason.APPLICATION_RETURN
+    if now.promised and not any(now.has_block("unpromised", k, hold) for k, hold in rows):
+        return Reason.PROMISED
     return Reason.PLANNED_LATER if planned else Reason.BEHIND_PRIORITY
 
 

@@ -20,6 +20,7 @@ from services.allocator.core.decide import Settings
 from services.allocator.core.heuristic import decision_iterations, plan_fast, plan_followed
 from services.allocator.core.layout import pools_of
 from services.allocator.core.plan import Plan
+from services.allocator.core.pool_choice import choose_pools
 from services.allocator.core.problem import Ints, Problem
 from services.allocator.core.verify import verify_plan
 from services.allocator.shell.owner import ClusterOwner
@@ -143,7 +144,8 @@ class Improvement:
         now = Now(max(self._clock.now_ms(), owner.state.now_ms), self._clock.wall_ms())
         self._asked.pop((cluster, pool), None)  # to the end of the line
         self._asked[cluster, pool] = owner.state.sequence
-        question = question_of(owner.state, pool, chosen.memory_mib.get(pool, 0), chosen.policy, now)
+        elsewhere = choose_pools(owner.state, chosen.memory_mib, chosen.policy, now).elsewhere(pool)
+        question = question_of(owner.state, pool, chosen.memory_mib.get(pool, 0), chosen.policy, now, elsewhere)
         if question is None:
             self._next_s = self._clock.wall_s() + LOOK_AGAIN_S
             return

@@ -22,6 +22,7 @@ from services.allocator.core.kernels.bits import (
     span,
 )
 from services.allocator.core.kernels.board import BUSY_HI, BUSY_LO, GUARD_HI, GUARD_LO
+from services.allocator.core.kernels.near import FARTHEST, farness
 from services.allocator.core.kernels.shape import multi_block, multi_range, node_begin
 
 NO_START = 1 << 30
@@ -184,10 +185,11 @@ def _starts_held(g, k, n, steps, hold):
 
 
 @njit(cache=True)
-def scan(g, k, steps, hold, window_lo, window_hi, tight):
+def scan(g, k, steps, hold, window_lo, window_hi, tight, data):
     """Earliest (start, first GPU) of a block of class k over the whole pool, or NO_START; starts only in the window's steps.
 
-    Among equal starts the block with the least idle time around the placement wins if `tight`, else the lowest GPU.
+    Among equal starts the nearest block wins (`near.py`), then the one with the least idle time around the placement if `tight`,
+    then the lowest GPU.
     """
     n = g.bits.shape[1]
     if hold != steps:
@@ -198,14 +200,22 @@ def scan(g, k, steps, hold, window_lo, window_hi, tight):
     if start >= g.steps:
         return NO_START, -1
     row, shift = (g.scratch, np.uint64(start)) if start < WORD else (g.scratch + 1, np.uint64(start - WORD))
-    best_first, best_idle = -1, 1 << 60
+    best_first, best_idle, best_far = -1, 1 << 60, FARTHEST
+    chooses = g.domains >= 0 or data >= 0
     for i in range(n):
         if (g.bits[row, i] >> shift) & ONE == ZERO:
+            far = farness(g, i, 1 << k, data) if chooses else 0
+            if far > best_far:
+                continue
             if not tight:
-                return start, i
+                if not chooses:
+                    return start, i
+                if far < best_far:
+                    best_first, best_far = i, far
+                continue
             idle = _idle_around(g, i, 1 << k, start, min(start + steps, g.steps))
-            if idle < best_idle:
-                best_first, best_idle = i, idle
+            if far < best_far or idle < best_idle:
+                best_first, best_idle, best_far = i, idle, far
     return start, best_first
 
 
@@ -222,8 +232,9 @@ def _idle_around(g, first, size, start, end):
 
 
 @njit(cache=True)
-def scan_nodes(w, g, k, steps, hold, window_lo, window_hi):
-    """Earliest (start, first GPU) of a block inside a node of a large pool: nodes first, then the blocks of one node."""
+def scan_nodes(w, g, k, steps, hold, window_lo, window_hi, data):
+    """Earliest (start, first GPU) of a block inside a node of a large pool: nodes first, then the blocks of one node. Among equal
+    starts the nearest block, then the lowest."""
     nodes = w.shape[0]
     any_lo, any_hi = _starts(g, g.node_lo + k, g.node_hi + k, nodes, steps)
     any_lo &= window_lo
@@ -233,12 +244,17 @@ def scan_nodes(w, g, k, steps, hold, window_lo, window_hi):
         if start >= g.steps:
             return NO_START, -1
         row, shift = (g.scratch, np.uint64(start)) if start < WORD else (g.scratch + 1, np.uint64(start - WORD))
+        best_first, best_far = -1, FARTHEST
         for node in range(nodes):
             if (g.bits[row, node] >> shift) & ONE == ZERO:
                 begin, end = node_begin(w.shape, node), node_begin(w.shape, node + 1)
-                first = _starts_at(g, begin, end - (1 << k) + 1, k, steps, hold, start)
-                if first >= 0:
-                    return start, first
+                first, far = _starts_at(g, begin, end - (1 << k) + 1, k, steps, hold, start, data)
+                if first >= 0 and far < best_far:
+                    best_first, best_far = first, far
+                    if far == 0:
+                        break
+        if best_first >= 0:
+            return start, best_first
         if start < WORD:
             any_lo &= any_lo - ONE
         else:
@@ -246,8 +262,10 @@ def scan_nodes(w, g, k, steps, hold, window_lo, window_hi):
 
 
 @njit(cache=True)
-def _starts_at(g, begin, end, k, steps, hold, start):
-    """Lowest GPU in begin..end-1 from which a block of class k can start at exactly `start`, or -1."""
+def _starts_at(g, begin, end, k, steps, hold, start, data):
+    """(GPU in begin..end-1 from which a block of class k can start at exactly `start`, how far it is): the nearest, then the lowest;
+    -1 if there is none."""
+    best_first, best_far = -1, FARTHEST
     need_lo, need_hi = span(start, min(start + steps, g.steps), g.two)
     hold_lo, hold_hi = span(start, min(start + hold, g.steps), g.two)
     for i in range(begin, end):
@@ -257,14 +275,18 @@ def _starts_at(g, begin, end, k, steps, hold, start):
             g.bits[g.guard_lo + k, i] & hold_lo != ZERO or (g.two and g.bits[g.guard_hi + k, i] & hold_hi != ZERO)
         ):
             continue
-        return i
-    return -1
+        far = farness(g, i, 1 << k, data)
+        if far < best_far:
+            best_first, best_far = i, far
+            if far == 0:
+                break
+    return best_first, best_far
 
 
 @njit(cache=True)
-def scan_multi(w, g, k, steps, hold, window_lo, window_hi):
-    """Earliest (start, first GPU) of a block of several whole nodes in a large pool."""
-    best_start, best_first = NO_START, -1
+def scan_multi(w, g, k, steps, hold, window_lo, window_hi, data):
+    """Earliest (start, first GPU) of a block of several whole nodes in a large pool; among equal starts the nearest, then the lowest."""
+    best_start, best_first, best_far = NO_START, -1, FARTHEST
     earliest = first_set(window_lo, window_hi)
     low, high = multi_range(w.shape, k)
     for c in range(low, high):
@@ -277,8 +299,11 @@ def scan_multi(w, g, k, steps, hold, window_lo, window_hi):
             lo |= held_lo
             hi |= held_hi
         start = first_set(~lo & window_lo, ~hi & window_hi)
-        if start < best_start and start < g.steps:
-            best_start, best_first = start, i
-            if start == earliest:
+        if start > best_start or start >= g.steps:
+            continue
+        far = farness(g, i, 1 << k, data)
+        if start < best_start or far < best_far:
+            best_start, best_first, best_far = start, i, far
+            if start == earliest and far == 0:
                 break
     return best_start, best_first

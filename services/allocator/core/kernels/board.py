@@ -20,7 +20,7 @@ Words = NDArray[np.uint64]
 EARLIEST, REFUSAL, ARRIVAL = int(JobColumn.EARLIEST), int(JobColumn.REFUSAL), int(JobColumn.ARRIVAL)
 OPTION_EARLIEST = int(OptionColumn.EARLIEST)
 GPUS, CLASS, STEPS = int(OptionColumn.GPUS), int(OptionColumn.CLASS), int(OptionColumn.STEPS)
-HOLD, DENSITY = int(OptionColumn.HOLD), int(OptionColumn.DENSITY)
+HOLD, DENSITY, DATA = int(OptionColumn.HOLD), int(OptionColumn.DENSITY), int(OptionColumn.DATA)
 RUNNING_FIRST, RUNNING_GPUS = int(RunningColumn.FIRST), int(RunningColumn.GPUS)
 RUNNING_STEPS, RUNNING_HOLD = int(RunningColumn.STEPS), int(RunningColumn.HOLD)
 APP_PRIORITY, APP_FLOOR = int(AppColumn.PRIORITY), int(AppColumn.FLOOR)
@@ -53,6 +53,8 @@ class Facts(NamedTuple):
     job_caps: Ints
     cap_gpus: Ints
     cap_used: Ints
+    domains: Ints
+    lacking: Ints
 
 
 class Work(NamedTuple):
@@ -76,7 +78,8 @@ class Grid(NamedTuple):
     - from `guard_lo`/`guard_hi` the same for guard words, present only if some hold is longer than its duration;
     - from `node_lo`/`node_hi` one row per class: steps in which node n has no free block; only in large pools;
     - from `room` GPUs left per cap and step, one after the other (`caps.py`); only where there are caps;
-    - two rows of `scratch`.
+    - two rows of `scratch`;
+    - from `domains`, if that isn't -1, a row of domain numbers, and from `lacking` one row of data that nodes lack per kind (`near.py`).
     The hi rows exist only for windows of more than 64 steps.
     """
 
@@ -94,3 +97,5 @@ class Grid(NamedTuple):
     node_hi: int
     room: int
     scratch: int
+    domains: int
+    lacking: int

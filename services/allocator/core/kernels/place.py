@@ -13,6 +13,7 @@ from services.allocator.core.kernels.bits import ZERO, span
 from services.allocator.core.kernels.blocks import NO_START, fill_nodes, occupy, scan, scan_multi, scan_nodes
 from services.allocator.core.kernels.board import (
     CLASS,
+    DATA,
     DENSITY,
     FIRST,
     GAIN,
@@ -24,6 +25,7 @@ from services.allocator.core.kernels.board import (
     STEPS,
 )
 from services.allocator.core.kernels.caps import allowed, charge
+from services.allocator.core.kernels.near import farness
 from services.allocator.core.kernels.shape import node_of
 
 
@@ -36,15 +38,25 @@ def find(w, g, j, o, earliest, tight):
         lo, hi = allowed(w, g, j, w.options[o, GPUS], steps, lo, hi)
         if lo == ZERO and hi == ZERO:
             return NO_START, -1
+    data = w.options[o, DATA]
     if g.flat:
-        return scan(g, k, steps, hold, lo, hi, tight)
+        return scan(g, k, steps, hold, lo, hi, tight, data)
     start, first = NO_START, -1
     if k < w.shape[3]:
-        start, first = scan_nodes(w, g, k, steps, hold, lo, hi)
-    several = scan_multi(w, g, k, steps, hold, lo, hi)
-    if several[0] < start or (several[0] == start and several[1] < first):
+        start, first = scan_nodes(w, g, k, steps, hold, lo, hi, data)
+    several = scan_multi(w, g, k, steps, hold, lo, hi, data)
+    if several[0] < start or (several[0] == start and _is_nearer(g, k, several[1], first, data)):
         return several
     return start, first
+
+
+@njit(cache=True)
+def _is_nearer(g, k, several, first, data):
+    """Of two blocks with the same start: whether the one of several nodes is nearer, or as near and lower in the pool."""
+    if several < 0:
+        return False
+    here, there = farness(g, first, 1 << k, data), farness(g, several, 1 << k, data)
+    return there < here or (there == here and several < first)
 
 
 @njit(cache=True)

@@ -33,6 +33,7 @@ from services.allocator.core.kernels.board import (
 )
 from services.allocator.core.kernels.caps import fill_room
 from services.allocator.core.kernels.layout import LAYOUTS, lay_out, running_words
+from services.allocator.core.kernels.near import fill_near
 from services.allocator.core.kernels.place import place_job, put
 
 FLAT_GPUS_MAX = 512  # above it scanning nodes first beats scanning all blocks
@@ -259,8 +260,12 @@ def empty_grid(f):
     node = guard + (halves * classes if holds else 0)
     room = node + (0 if flat else halves * classes)
     scratch = room + (len(f.cap_gpus) * f.steps + gpus - 1) // max(1, gpus)
+    domains = scratch + 2
+    lacking = domains + min(1, len(f.domains))
+    bits = np.zeros((lacking + f.lacking.shape[0], gpus), np.uint64)
+    fill_near(f, bits, domains, lacking)
     return Grid(
-        np.zeros((scratch + 2, gpus), np.uint64),
+        bits,
         np.full((jobs, PLACE_COLUMNS), -1, np.int64),
         f.steps,
         f.two,
@@ -274,6 +279,8 @@ def empty_grid(f):
         node + classes,
         room,
         scratch,
+        domains if len(f.domains) > 0 else -1,
+        lacking,
     )
 
 
