@@ -27,23 +27,33 @@ def named_pools(spec: JobSpec | ApplicationSpec) -> tuple[str, ...]:
 
 def open_pools(spec: JobSpec | ApplicationSpec, cluster: Cluster) -> list[tuple[str, Pool]]:
     """The named pools that exist, then those of the named GPU models; if it names neither, those it has a speed for, else all pools
-    of the cluster, in the catalog's order."""
+    of the cluster, in the catalog's order. A pool of slots only by its own name: whoever asks for GPUs gets no parts of them."""
     names: Iterable[str] = named_pools(spec)
     if isinstance(spec, JobSpec):
         names = dict.fromkeys([*names, *_of_models(spec.gpu_models, cluster)])
         if not names:
-            names = [name for name, pool in cluster.pools.items() if told_speed(spec, name, pool) is not None]
-    return [(name, cluster.pools[name]) for name in names or cluster.pools if name in cluster.pools]
+            names = [
+                name
+                for name, pool in cluster.pools.items()
+                if told_speed(spec, name, pool) is not None and (pool.slots is None or name in spec.speeds)
+            ]
+    names = names or [name for name, pool in cluster.pools.items() if pool.slots is None]
+    return [(name, cluster.pools[name]) for name in names if name in cluster.pools]
 
 
 def _of_models(models: Iterable[str], cluster: Cluster) -> list[str]:
     """Pools of these GPU models, in the order of the models."""
-    return [name for model in models for name, pool in cluster.pools.items() if names_model(model, pool.gpu_model)]
+    return [
+        name
+        for model in models
+        for name, pool in cluster.pools.items()
+        if pool.slots is None and names_model(model, pool.gpu_model)
+    ]
 
 
 def forms_block(pool: Pool, gpus: int) -> bool:
-    """Whether the pool can ever form a contiguous block: inside one node, or of whole nodes."""
-    if gpus > pool.gpus:
+    """Whether the pool can ever form a contiguous block: inside one node, or of whole nodes. Of slots: on one card."""
+    if gpus > pool.gpus or (pool.slots is not None and gpus > pool.slots.per_card):
         return False
     return gpus <= pool.node_gpus or gpus % pool.node_gpus == 0
 

@@ -126,7 +126,12 @@ def size_exceeds_pool(case: Case) -> Wrong | None:
     job, pools = case.job, case.pools
     if job is None or not pools or any(forms_block(pool, gpus) for _, pool in pools for gpus in job.sizes):
         return None
-    built = ", ".join(f"{name}: {pool.gpus} GPUs in nodes of {pool.node_gpus}" for name, pool in pools)
+    built = ", ".join(
+        f"{name}: {pool.gpus} GPUs in nodes of {pool.node_gpus}"
+        if pool.slots is None
+        else f"{name}: slots, {pool.slots.per_card} on a card, and a job's slots lie on one card"
+        for name, pool in pools
+    )
     return (
         "spec.sizes",
         f"spec.sizes {job.sizes}: no block of any of these can be formed ({built}); offer a smaller size",

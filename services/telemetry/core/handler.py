@@ -265,5 +265,5 @@ def _material(state: NodeStateChanged) -> Hashable:
     """What others act on: everything but the moment and the means."""
     gpus = tuple((gpu.index, gpu.uuid, gpu.healthy, gpu.memory_total_mib, gpu.stale, gpu.action) for gpu in state.gpus)
     findings = tuple((found.code, found.gpu, found.job_id, found.detail) for found in state.findings)
-    place = (state.cluster, state.pool, state.rack, state.order)
+    place = (state.cluster, state.pool, state.rack, state.order, state.machine, state.slots_per_card)
     return (state.health, state.incarnation, place, state.gpu_model, state.driver, gpus, findings)

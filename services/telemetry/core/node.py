@@ -41,6 +41,8 @@ class Node:
     topology: Topology | None = None
     period_s: float = 5.0
     incarnation: int = 0
+    machine: str | None = None
+    slots_per_card: int = 1
     gpus: dict[int, Gpu] = field(default_factory=dict)
     watch: NodeWatch = field(default_factory=NodeWatch)
     seen: list[Seen] = field(default_factory=list)
@@ -57,6 +59,7 @@ class Node:
             return [refused]
         self.pool, self.rack, self.order = sample.pool, sample.rack, sample.order
         self.driver, self.period_s, self.garbled, self.source = sample.driver, sample.period_s, "", sample.source
+        self.machine, self.slots_per_card = sample.machine, sample.slots_per_card
         self.topology = sample.topology or self.topology
         network, disk, strange = believed_traffic(sample.host)
         rejected: list[str] = ["host_traffic"] * strange
@@ -110,6 +113,8 @@ class Node:
             findings=self._findings(gpus, policy),
             source=self.source,
             topology=self.topology,
+            machine=self.machine,
+            slots_per_card=self.slots_per_card,
         )
 
     def _out_of_order(self, wall_ms: int) -> str:
@@ -168,6 +173,8 @@ def restored(state: NodeStateChanged) -> Node:
         source=state.source,
         topology=state.topology,
         incarnation=state.incarnation,
+        machine=state.machine,
+        slots_per_card=state.slots_per_card,
     )
     for gpu in state.gpus:
         node.gpus[gpu.index] = restored_gpu(gpu, state)

@@ -12,14 +12,17 @@ from typing import Any
 
 from msgspec import Struct
 
+from schemas.catalog import Pool
 from schemas.codec import DecodeError, decode_record
 from schemas.messages import message
 from schemas.nodes import GpuSample, NodeSampled
 from schemas.placements import NodePlaced
 from schemas.records import Message
+from schemas.sharing import node_name
 from services.runtime.bus.port import Bus, BusError, Producer
 from services.runtime.clock import Clock
 from services.telemetry.shell.simulated import SimulatedSource
+from services.telemetry.shell.slot_samples import of_slots, of_whole_cards
 from services.telemetry.shell.source import NodeReading, Source
 
 SOURCE = "/gpugrid/agent"
@@ -43,6 +46,13 @@ class AgentSettings(Struct, frozen=True, kw_only=True):
     rack: str = "r0"
     period_s: float = PERIOD_S
     client_id: str = "agent"
+    slots: dict[str, Pool] = {}
+    """Pools of slots that the machine's cards may be cut into: then it is one node per pool, and `pool` that of its whole cards."""
+
+    @property
+    def all_nodes(self) -> tuple[str, ...]:
+        """Also those of pools of slots."""
+        return (*self.nodes, *(node_name(node, pool, self.pool) for node in self.nodes for pool in self.slots))
 
 
 class Agent:
@@ -78,8 +88,22 @@ class Agent:
     async def sample_once(self) -> list[Message]:
         """The messages of one period."""
         return [
-            self._message(node, order, await self._source.read(node)) for order, node in enumerate(self._settings.nodes)
+            sent
+            for order, node in enumerate(self._settings.nodes)
+            for sent in self._messages(node, order, await self._source.read(node))
         ]
+
+    def _messages(self, machine: str, place: int, reading: NodeReading) -> list[Message]:
+        """One node, or one per pool that shares its cards."""
+        settings = self._settings
+        if not settings.slots:
+            return [self._message(machine, place, reading, settings.pool)]
+        order = order_of(machine, place)
+        sent = [self._message(machine, order, of_whole_cards(reading), settings.pool, machine)]
+        for name, pool in settings.slots.items():
+            node = node_name(machine, name, settings.pool)
+            sent.append(self._message(node, order, of_slots(reading, pool), name, machine, pool.slots_per_card))
+        return sent
 
     async def _sample_for_ever(self) -> None:
         due_s = self._clock.wall_s()
@@ -101,13 +125,15 @@ class Agent:
             self.dropped += len(samples)
             await self._drop_producer()
 
-    def _message(self, node: str, place: int, reading: NodeReading) -> Message:
+    def _message(
+        self, node: str, place: int, reading: NodeReading, pool: str, machine: str | None = None, per_card: int = 1
+    ) -> Message:
         self.last[node] = reading.gpus
         now_ms, wall_ms = self._clock.now_ms(), self._clock.wall_ms()
         event = NodeSampled(
             node=node,
             cluster=self._settings.cluster,
-            pool=self._settings.pool,
+            pool=pool,
             time_ms=now_ms,
             wall_ms=wall_ms,
             source=self._source.name,
@@ -115,7 +141,9 @@ class Agent:
             host=reading.host,
             topology=reading.topology,
             rack=self._settings.rack,
-            order=order_of(node, place),
+            order=order_of(machine or node, place),
+            machine=machine,
+            slots_per_card=per_card,
             driver=self._source.driver,
             period_s=self._settings.period_s,
         )
@@ -133,7 +161,7 @@ class Agent:
                             placed = decode_record(record).event
                         except DecodeError:
                             continue  # the executor writes the dead letter
-                        if isinstance(placed, NodePlaced) and placed.node in self._settings.nodes:
+                        if isinstance(placed, NodePlaced) and placed.node in self._settings.all_nodes:
                             source.place(placed)
             except BusError:
                 await self._clock.sleep_wall(RETRY_S)

@@ -35,6 +35,8 @@ class SimulatedSource:
         self._now_ms = now_ms
         self._busy: dict[str, dict[int, tuple[str, bool]]] = {}
         self.errors: dict[tuple[str, int], str] = {}
+        self.slots: dict[str, dict[str, int]] = {}
+        """By machine whose cards are shared: its nodes of slots, with slots per card."""
 
     def place(self, placed: NodePlaced) -> None:
         """Remember which cards are held, and whether by an application."""
@@ -45,6 +47,14 @@ class SimulatedSource:
             for gpu in assignment.gpus
         }
 
+    def _holder(self, node: str, card: int) -> tuple[str, bool] | None:
+        """Of the whole card, else of one of its slots."""
+        holder = self._busy.get(node, {}).get(card)
+        for name, per_card in self.slots.get(node, {}).items():
+            held = self._busy.get(name, {})
+            holder = holder or next((who for slot, who in sorted(held.items()) if slot // per_card == card), None)
+        return holder
+
     async def read(self, node: str) -> NodeReading:
         return NodeReading([self._read(node, index) for index in range(self._pool.node_gpus)])
 
@@ -53,7 +63,7 @@ class SimulatedSource:
         error = self.errors.get((node, index))
         if error is not None:
             return GpuSample(index=index, uuid=uuid, error=error)
-        holder = self._busy.get(node, {}).get(index)
+        holder = self._holder(node, index)
         share = _share(f"{node}/{index}/{self._now_ms() // MINUTE_MS}")
         low, high = (0.0, 0.0) if holder is None else APPLICATION_PCT if holder[1] else JOB_PCT
         utilization = low + (high - low) * share
