@@ -20,6 +20,7 @@ from services.console import (
     cli_reports,
     cli_runs,
     cli_stack,
+    migration_command,
     plan_command,
 )
 from services.console.errors import ConsoleError
@@ -66,6 +67,7 @@ def build_app() -> typer.Typer:
     add("nodes", cli_grid.nodes, GRID)
     add("plan", plan_command.plan, GRID)
     add("diagnose", cli_reports.diagnose, GRID)
+    add("migrations", migration_command.migrations, GRID)
     add("drain", cli_grid.drain, GRID)
     add("undrain", cli_grid.undrain, GRID)
     app.add_typer(cli_policy.build_policy(), name="policy", rich_help_panel=GRID)

@@ -8,7 +8,9 @@ from __future__ import annotations
 from tests.simulation.system.check_jobs import check_jobs, lives_of
 from tests.simulation.system.check_log import LogWalk, last_shown
 from tests.simulation.system.check_machines import check_machines
+from tests.simulation.system.check_planned_starts import PlannedStarts
 from tests.simulation.system.check_rules import RulesWalk
+from tests.simulation.system.check_slots import check_slots
 from tests.simulation.system.evidence import Evidence
 
 INTERNAL = "internal_error"
@@ -25,6 +27,8 @@ def check(evidence: Evidence) -> list[str]:
         *last_shown(evidence, log.state),
         *check_jobs(evidence, lives),
         *check_machines(evidence, lives),
+        *check_slots(evidence, log.state),
         *RulesWalk(evidence).walk().violations,
+        *PlannedStarts(evidence).walk().violations,
         *[f"dead letter: {letter}" for letter in evidence.dead_letters if getattr(letter, "reason", "") == INTERNAL],
     ]

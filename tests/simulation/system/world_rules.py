@@ -15,7 +15,7 @@ from schemas.commands import ChangeRules
 from schemas.jobs import CheckpointMode, CheckpointPolicy, JobSpec
 from schemas.messages import message
 from schemas.records import Message
-from schemas.rules import Aging, Limits, QueueRules, Rules, TeamRules
+from schemas.rules import Aging, Limits, PlannedStarts, QueueRules, Rules, TeamRules
 
 RULES_SHARE = 0.35
 """Of all seeds."""
@@ -31,6 +31,7 @@ class Rulebook:
 
     def __init__(self, seed: int, cluster: str, pool: str, gpus: int, partition: int) -> None:
         self._dice = Random(f"{seed}/rules")
+        self._planned = PlannedStarts(nodes_min=Random(f"{seed}/planned starts").choice([0, 1, 1, 2]))
         self.on = self._dice.random() < RULES_SHARE
         self._cluster = cluster
         self._pool = pool
@@ -86,6 +87,7 @@ class Rulebook:
             each_team=self._team(whole, guarantees=False),
             queues=self._queues(),
             aging=Aging(after_s=600.0, per_hour=2.0, overdue_s=dice.choice([None, None, 1800.0])),
+            planned_starts=self._planned,
         )
 
     def _team(self, whole: int, *, guarantees: bool) -> TeamRules:

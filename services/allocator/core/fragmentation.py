@@ -1,0 +1,72 @@
+"""How broken up free GPUs are: which blocks could be handed out, and how much of what is free typical jobs can't use. Pure.
+
+`free_fragments` follows the measure of Weng et al. (Beware of Fragmentation, USENIX ATC 2023), with contiguous blocks in place of
+shares of a card. Read next: `migrations.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+Free = Sequence[Sequence[bool]]
+"""Per node, in pool order, per GPU whether it is free."""
+
+
+def runs_of(node: Sequence[bool]) -> list[tuple[int, int]]:
+    """(first, length) of each run of free GPUs."""
+    found: list[tuple[int, int]] = []
+    for gpu, free in enumerate(node):
+        if not free:
+            continue
+        if found and found[-1][0] + found[-1][1] == gpu:
+            found[-1] = (found[-1][0], found[-1][1] + 1)
+        else:
+            found.append((gpu, 1))
+    return found
+
+
+def inside_counts(node: Sequence[bool], classes: int) -> list[int]:
+    """Per size class how many blocks of it fit side by side into the node's free GPUs."""
+    lengths = [length for _, length in runs_of(node)]
+    return [sum(length >> k for length in lengths) for k in range(classes)]
+
+
+def across_counts(sizes: Sequence[int], whole: Sequence[bool], classes: int) -> list[int]:
+    """Per size class how many blocks of several whole free nodes fit side by side. Nodes of different sizes begin a new row."""
+    counts = [0] * classes
+    row = 0
+    for at in range(len(sizes) + 1):
+        goes_on = at < len(sizes) and whole[at] and (row == 0 or sizes[at] == sizes[at - 1])
+        if not goes_on and row:
+            for k in range(classes):
+                nodes, rest = divmod(1 << k, sizes[at - 1])
+                if nodes > 1 and not rest:
+                    counts[k] += row // nodes
+            row = 0
+        if at < len(sizes) and whole[at]:
+            row += 1
+    return counts
+
+
+def block_counts(free: Free) -> list[int]:
+    """Per size class, up to the whole pool, how many blocks could be handed out side by side."""
+    sizes = [len(node) for node in free]
+    classes = max(1, sum(sizes)).bit_length()
+    counts = across_counts(sizes, [all(node) and bool(node) for node in free], classes)
+    for node in free:
+        counts = [sum(pair) for pair in zip(counts, inside_counts(node, classes), strict=True)]
+    return counts
+
+
+def free_fragments(free: Free, demand: Mapping[int, int]) -> float:
+    """Free GPUs that a job drawn from `demand` (jobs by size) can't use, on average; 0 where nobody is known."""
+    jobs = sum(demand.values())
+    if not jobs:
+        return 0.0
+    total = sum(sum(node) for node in free)
+    counts = block_counts(free)
+    usable = sum(
+        count * (counts[size.bit_length() - 1] * size if size.bit_length() <= len(counts) else 0)
+        for size, count in demand.items()
+    )
+    return max(0.0, total - usable / jobs)
