@@ -8,10 +8,12 @@ import pytest
 
 from schemas.jobs import CheckpointMode, CheckpointPolicy
 from schemas.records import Now
-from services.allocator.core.fragmentation import block_counts, free_fragments
+from services.allocator.core.fragmentation import block_counts, free_fragments, gap_share
+from services.allocator.core.heuristic import plan_fast
 from services.allocator.core.layout import layout_of
 from services.allocator.core.migrations import Migration, migrations_in
 from services.allocator.core.pose import pose
+from services.allocator.core.problem import Option, QueuedJob, RunningBlock, build_problem
 from tests import build
 from tests.allocator_driver import POLICY, Driver
 
@@ -100,3 +102,11 @@ def test_fragments_are_free_gpus_that_the_usual_jobs_cannot_use() -> None:
     assert free_fragments(halves, {8: 1, 2: 1}) == 4
     assert free_fragments(halves, {16: 1}) == 12
     assert free_fragments(halves, {}) == 0
+
+
+def test_gaps_that_no_waiting_job_fits_count_as_window_fragmentation() -> None:
+    board = {"steps": 8, "node_sizes": [2], "running": [RunningBlock("r", 1000, 0, 1, 6)]}
+    short = build_problem(**board, queued=[QueuedJob("q", 1000, (Option(2, 2),))])
+    assert gap_share(short, plan_fast(short, 0)) == 0  # six idle steps on one GPU: other work of two steps fits
+    long = build_problem(**board, queued=[QueuedJob("q", 1000, (Option(1, 7),)), QueuedJob("p", 1000, (Option(2, 9),))])
+    assert gap_share(long, plan_fast(long, 0)) == 1.0  # one step behind q, two behind r

@@ -1,4 +1,5 @@
-"""How broken up free GPUs are: which blocks could be handed out, and how much of what is free typical jobs can't use. Pure.
+"""How broken up free GPUs are, now and in the window: which blocks could be handed out, what typical jobs can't use of what is free,
+and how much planned idle time is in gaps that no waiting job fits. Pure.
 
 `free_fragments` follows the measure of Weng et al. (Beware of Fragmentation, USENIX ATC 2023), with contiguous blocks in place of
 shares of a card. Read next: `migrations.py`.
@@ -6,7 +7,13 @@ shares of a card. Read next: `migrations.py`.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from services.allocator.core.plan import Plan
+from services.allocator.core.problem import GpuState, Problem
 
 Free = Sequence[Sequence[bool]]
 """Per node, in pool order, per GPU whether it is free."""
@@ -53,8 +60,8 @@ def block_counts(free: Free) -> list[int]:
     sizes = [len(node) for node in free]
     classes = max(1, sum(sizes)).bit_length()
     counts = across_counts(sizes, [all(node) and bool(node) for node in free], classes)
-    for node in free:
-        counts = [sum(pair) for pair in zip(counts, inside_counts(node, classes), strict=True)]
+    for node, times in Counter(tuple(node) for node in free).items():  # most nodes of a large pool look alike
+        counts = [known + times * more for known, more in zip(counts, inside_counts(node, classes), strict=True)]
     return counts
 
 
@@ -70,3 +77,39 @@ def free_fragments(free: Free, demand: Mapping[int, int]) -> float:
         for size, count in demand.items()
     )
     return max(0.0, total - usable / jobs)
+
+
+def gap_share(problem: Problem, plan: Plan) -> float:
+    """Of the plan's idle GPU-steps the share in gaps that are shorter than every planned or waiting job, per GPU; 0 where nobody waits."""
+    open_jobs = np.flatnonzero(problem.job_refusal == 0)
+    rows = [row for job in open_jobs.tolist() for row in range(problem.option_ptr[job], problem.option_ptr[job + 1])]
+    if not rows:
+        return 0.0
+    shortest = int(problem.option_steps[rows].min())
+    idle = _idle_cells(problem, plan)
+    total = int(idle.sum())
+    if not total or shortest <= 1:
+        return 0.0
+    edge = np.zeros((1, problem.gpus), np.int8)
+    change = np.diff(np.concatenate((edge, idle.astype(np.int8), edge)), axis=0)
+    begins, ends = np.argwhere(change.T == 1), np.argwhere(change.T == -1)
+    lengths = ends[:, 1] - begins[:, 1]
+    return float(lengths[lengths < shortest].sum() / total)
+
+
+def _idle_cells(problem: Problem, plan: Plan) -> np.ndarray[tuple[int, ...], np.dtype[np.bool_]]:
+    """steps × GPUs: usable, and given to nobody."""
+    idle = np.repeat((problem.gpu_state == GpuState.USABLE)[None, :], problem.steps, axis=0)
+    for first, size, end in zip(
+        problem.running_first.tolist(), problem.running_gpus.tolist(), problem.running_steps.tolist(), strict=True
+    ):
+        idle[:end, first : first + size] = False
+    for first, size, start, end in problem.reservations.tolist():
+        idle[start:end, first : first + size] = False
+    for job in np.flatnonzero(plan.start >= 0).tolist():
+        first, option, start = int(plan.first_gpu[job]), int(plan.option[job]), int(plan.start[job])
+        end = start + int(problem.option_steps[option])
+        idle[start:end, first : first + int(problem.option_gpus[option])] = False
+    for _, gpu, start, end in plan.segments.tolist():
+        idle[start:end, gpu] = False
+    return idle

@@ -14,7 +14,9 @@ from prometheus_client import CollectorRegistry, Gauge
 
 from schemas.status import JobState
 from services.allocator.core.config import Policy
-from services.allocator.core.pose import demand_steps
+from services.allocator.core.fragmentation import free_fragments, gap_share
+from services.allocator.core.plan import Plan
+from services.allocator.core.pose import Posed, demand_steps
 from services.allocator.core.state import PARTS_ALIVE, Node, State
 
 GRID_PERIOD_S = 5.0
@@ -47,9 +49,12 @@ class GridMetrics:
         self._broken = gauge(
             "gpugrid_fragmented_gpus",
             "Free GPUs that a larger block can't use: on partly held nodes, beside their node's longest run, "
-            "on whole nodes without a free neighbour.",
+            "on whole nodes without a free neighbour, and what a job of the usual sizes can't use on average.",
             "pool",
             "form",
+        )
+        self._gaps = gauge(
+            "gpugrid_window_gap_ratio", "Of the plan's idle GPU time, in gaps shorter than any waiting job.", "pool"
         )
         self._wanted = gauge("gpugrid_realtime_wanted_gpus", "GPUs that applications ask for now.", "pool")
         self._unmet = gauge("gpugrid_realtime_unmet_gpus", "GPUs that applications ask for and don't have.", "pool")
@@ -60,7 +65,8 @@ class GridMetrics:
             "gpugrid_running_beyond_p90_jobs", "Running jobs that already took longer than the P90 of their forecast."
         )
 
-    def update(self, state: State, policy: Policy) -> None:
+    def update(self, state: State, policy: Policy, planned: Sequence[tuple[Posed, Plan]] = ()) -> None:
+        """`planned`: problem and plan per pool of the newest decision, if it made any."""
         if time.monotonic() < self._due_s:
             return
         self._due_s = time.monotonic() + GRID_PERIOD_S
@@ -70,6 +76,11 @@ class GridMetrics:
         for pool in dict.fromkeys(node.pool for node in state.nodes.values()):
             nodes = sorted((node for node in state.nodes.values() if node.pool == pool), key=lambda node: node.order)
             self._shape(state.cluster, pool, nodes, held)
+            free = [{*_free(node, held.get(node.node, set()))} for node in nodes]
+            rows = [[gpu in mine for gpu in range(node.size)] for node, mine in zip(nodes, free, strict=True)]
+            self._broken.labels(state.cluster, pool, "usual_jobs").set(free_fragments(rows, _sizes(state, pool)))
+        for posed, plan in planned:
+            self._gaps.labels(state.cluster, posed.pool).set(gap_share(posed.problem, plan))
 
     def _jobs(self, state: State) -> None:
         waiting: Counter[str] = Counter()
@@ -130,6 +141,17 @@ class GridMetrics:
         self._broken.labels(cluster, pool, "partly_held_nodes").set(sum(len(free[index]) for index in partly))
         self._broken.labels(cluster, pool, "split_runs").set(sum(len(free[index]) - runs[index] for index in partly))
         self._broken.labels(cluster, pool, "lonely_nodes").set(lonely)
+
+
+def _sizes(state: State, pool: str) -> Counter[int]:
+    """Jobs of the pool by size: what runs, and the smallest size of what waits."""
+    sizes: Counter[int] = Counter()
+    for job in state.jobs.values():
+        if job.holds_gpus and job.pool == pool:
+            sizes[job.gpus] += 1
+        elif not job.parts and pool in job.pools:
+            sizes[min(job.spec.sizes)] += 1
+    return sizes
 
 
 def _held(state: State) -> dict[str, set[int]]:

@@ -56,7 +56,7 @@ class DecisionObserver:
             span.set("gpugrid.decision.violation", sentence)
         span.end(error="; ".join(decided.violations) or None)
         self._job_spans(owner.state, record, start_ns)
-        self._measure(owner, batch, span.traceparent)
+        self._measure(owner, decided, batch, span.traceparent)
         self._measure_placed(owner.state, record)
 
     def count_answer(self, outcome: str, wall_s: float) -> None:
@@ -130,7 +130,7 @@ class DecisionObserver:
                 outcome = "failed" if isinstance(event, JobFailed) else f"stopped_{event.cause.value}"
                 self._metrics.ended.labels(outcome).inc()
 
-    def _measure(self, owner: ClusterOwner, batch: Batch, traceparent: str) -> None:
+    def _measure(self, owner: ClusterOwner, decided: Decided, batch: Batch, traceparent: str) -> None:
         metrics = self._metrics
         metrics.decision_s.labels("fast").observe(owner.decide_s, exemplar(traceparent))
         for item, record in zip(batch.inputs, batch.records, strict=False):  # full mode's answer comes without a record
@@ -142,7 +142,7 @@ class DecisionObserver:
         if now_s - self._counted_at_s >= QUEUE_PERIOD_S:
             self._counted_at_s = now_s
             self._count_queue(owner.state)
-            self._grid.update(owner.state, owner.policy)
+            self._grid.update(owner.state, owner.policy, list(zip(decided.posed, decided.plans, strict=True)))
 
     def _measure_placed(self, state: State, record: DecisionMade) -> None:
         for effect in record.effects:

@@ -116,6 +116,7 @@ def test_the_grid_is_told_in_gauges(watched: Watched) -> None:
     assert watched.value("gpugrid_largest_block_gpus", **pool) == 8
     assert watched.value("gpugrid_fragmented_gpus", **pool, form="lonely_nodes") == 8
     assert watched.value("gpugrid_fragmented_gpus", **pool, form="partly_held_nodes") == 0
+    assert watched.value("gpugrid_fragmented_gpus", **pool, form="usual_jobs") > 0  # of the jobs one wants 16
     assert watched.value("gpugrid_queue_jobs", cluster="c0", size_class=">8") == 1
     assert watched.value("gpugrid_running_jobs", cluster="c0", size_class="8") == 1
     assert watched.value("gpugrid_value_per_hour", cluster="c0", source="jobs") == 3 * 8
