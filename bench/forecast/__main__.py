@@ -2,7 +2,8 @@
 
 `DIR` holds the traces under the names in `DURATIONS` and `DEMAND`; they are not part of the project. `--only NAME …` runs a part
 and keeps the results of the others. Owns the protocol (which rows are scored, how often the model is trained, which clients are
-large); the arithmetic is the forecaster's own. Read next: `goals.py`, `peers.py`.
+large); the arithmetic is the forecaster's own. statsforecast's methods are run once per client, the largest first, for at most
+`--peers-budget-s` a trace and call, and kept in forecast-peers.json beside the results. Read next: `goals.py`, `peers.py`.
 """
 
 from __future__ import annotations
@@ -21,13 +22,14 @@ import numpy as np
 from msgspec import Struct
 
 from bench.forecast.goals import Goal, demand_goals, duration_goals, hindsight
-from bench.forecast.peers import PEERS, peer_days
+from bench.forecast.peers import PEERS, PeerCache, peer_scores
 from bench.pipeline.facts import Facts, facts
-from services.forecaster.core.demand_scores import Rates, score_days
+from services.forecaster.core.demand_scores import Rates
 from services.forecaster.shell.evaluation import DurationChoices, evaluate_demand, evaluate_durations
 from services.forecaster.shell.trace_files import joined, read_jobs, read_rates
 
-RESULT = Path(__file__).resolve().parents[1] / "results" / "forecast.json"
+RESULTS = Path(__file__).resolve().parents[1] / "results"
+RESULT, PEER_SCORES = RESULTS / "forecast.json", RESULTS / "forecast-peers.json"
 DURATIONS = {
     "philly": ("philly/philly_jobs.csv.gz", "philly", 18_324, 60_324),
     "nasa": ("hpc_user_logs/nasa_ipsc_1993.csv.gz", "hpc", 5_471, None),
@@ -39,8 +41,11 @@ DEMAND = {
     "m-mid": ("servegen2025/rate_by_client_m-mid.csv.gz", 6),
     "m-large": ("servegen2025/rate_by_client_m-large.csv.gz", 6),
     "spot": ("spot2026/hourly_demand.csv.gz", 14),
+    "spot-total": ("spot2026/hourly_demand.csv.gz", 14),
 }
-"""File, days before the first forecast."""
+"""File, days before the first forecast. Spot: GPUs of each model as a client, and, apart from these, of all together."""
+LARGEST = 12
+"""Clients looked at one by one."""
 ORACLE_DAYS = 7
 
 
@@ -79,7 +84,7 @@ def main(arguments: list[str]) -> int:
         parts[name] = (
             _durations(name, file, options.retrain_days)
             if name in DURATIONS
-            else _demand(name, file, options.peers, options.largest, tell)
+            else _demand(name, file, options.peers, options.peers_budget_s, tell)
         )
         for goal in parts[name].goals:
             print(f"{'met ' if goal.met else 'MISS'} {goal.measure}: {goal.figure} (goal {goal.goal})", flush=True)
@@ -110,28 +115,31 @@ def _durations(name: str, file: Path, retrain_days: int) -> Part:
     )
 
 
-def _demand(name: str, file: Path, peers: list[str], largest: int, tell: Callable[[str], None]) -> Part:
+def _demand(name: str, file: Path, peers: list[str], budget_s: float, tell: Callable[[str], None]) -> Part:
     warm_up_days = DEMAND[name][1]
-    rates = _spot(file) if name == "spot" else read_rates(file, None)
-    report = evaluate_demand(rates, warm_up_days, lambda what, share: None)
-    origins = rates.origins(warm_up_days)
-    clients = {client: dict(scores) for client, scores in list(report.clients.items())[:largest]}
-    for peer in peers:
-        for client, scores in clients.items():
-            scores[peer] = score_days(rates, peer_days(rates, [rates.clients.index(client)], origins, peer, tell))
+    rates = _spot(file, total=name == "spot-total") if name.startswith("spot") else read_rates(file, None)
+    report = evaluate_demand(rates, warm_up_days, lambda what, share: None, listed=len(rates.clients))
+    by_load = [rates.clients.index(client) for client in report.clients]
+    beside = peer_scores(
+        name, rates, by_load, rates.origins(warm_up_days), peers, PeerCache(PEER_SCORES), budget_s, tell
+    )
+    clients = {client: {**scores, **beside.get(client, {})} for client, scores in report.clients.items()}
     return Part(
-        goals=demand_goals(name, report.total, clients, peers),
+        goals=demand_goals(name, report.total, clients, peers, LARGEST),
         scores={rule: asdict(one) for rule, one in report.total.items()},
         groups={},
-        largest={client: {rule: asdict(one) for rule, one in scores.items()} for client, scores in clients.items()},
+        largest={
+            client: {rule: asdict(one) for rule, one in scores.items()}
+            for client, scores in list(clients.items())[:LARGEST]
+        },
     )
 
 
-def _spot(file: Path) -> Rates:
-    """GPUs in use per hour: of the whole cluster and of each model, as clients."""
+def _spot(file: Path, *, total: bool) -> Rates:
+    """GPUs in use per hour: of each model, or of all."""
     with gzip.open(file, "rt", encoding="utf-8", newline="") as lines:
         rows = list(csv.DictReader(lines))
-    clients = [name for name in rows[0] if name.startswith("gpus_active")]
+    clients = [name for name in rows[0] if name.startswith("gpus_active_") != total and name.startswith("gpus_active")]
     load = np.array([[float(row[client]) for row in rows] for client in clients])
     return Rates(3_600, 0, tuple(clients), load, 0)
 
@@ -142,7 +150,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--only", nargs="*", choices=[*DURATIONS, *DEMAND], help="parts to run; the others are kept")
     parser.add_argument("--retrain-days", type=int, default=4, help="days between two trainings of the duration model")
     parser.add_argument("--peers", nargs="*", default=list(PEERS), choices=PEERS, help="methods of statsforecast")
-    parser.add_argument("--largest", type=int, default=12, help="clients looked at one by one, and with statsforecast")
+    parser.add_argument("--peers-budget-s", type=float, default=120.0, help="seconds for those of a trace not run yet")
     return parser
 
 

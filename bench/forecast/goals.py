@@ -94,15 +94,17 @@ def hindsight(runs: PastRuns, chosen: np.ndarray, days: int | None) -> dict[str,
 def demand_goals(
     name: str,
     total: dict[str, DemandScore],
-    largest: dict[str, dict[str, DemandScore]],
+    clients: dict[str, dict[str, DemandScore]],
     peers: Sequence[str],
+    largest: int,
 ) -> list[Goal]:
-    """Of one group of clients. statsforecast's methods are compared over the largest clients, which is where they were run."""
+    """Of one group of clients, in order of load. statsforecast's methods are compared over the clients that they were run on."""
     ours = total[OURS]
     best = min(one.loss for rule, one in total.items() if rule != OURS)
+    large = dict(list(clients.items())[:largest])
     worse = [
         client
-        for client, scores in largest.items()
+        for client, scores in large.items()
         if scores[OURS].loss > min(one.loss for rule, one in scores.items() if rule != OURS)
     ]
     rows = [
@@ -120,19 +122,20 @@ def demand_goals(
         ),
         Goal(
             measure=f"{name}: large clients on which something is better ({', '.join(worse) or 'none'})",
-            goal=f"0 of {len(largest)}",
+            goal=f"0 of {len(large)}",
             figure=float(len(worse)),
             met=not worse,
         ),
     ]
     for peer in peers:
-        mine = sum(scores[OURS].loss * scores[OURS].load for scores in largest.values() if peer in scores)
-        theirs = sum(scores[peer].loss * scores[peer].load for scores in largest.values() if peer in scores)
+        both = [scores for scores in clients.values() if peer in scores]
+        mine = sum(scores[OURS].loss * scores[OURS].load for scores in both)
+        theirs = sum(scores[peer].loss * scores[peer].load for scores in both)
         if theirs > 0:
             rows.append(
                 Goal(
-                    measure=f"{name}: demand loss over {peer}'s, largest clients",
-                    goal="≤ 0.9",
+                    measure=f"{name}: demand loss over {peer}'s, {len(both)} of {len(clients)} clients",
+                    goal=f"≤ {BELOW_SIMPLE}",
                     figure=round(mine / theirs, 4),
                     met=mine <= BELOW_SIMPLE * theirs,
                 )

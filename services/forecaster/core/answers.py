@@ -55,7 +55,7 @@ class Answers:
             made_ms=now.domain_ms,
             start_ms=demand.start_ms,
             step_s=self._step_s,
-            model="last-value" if demand.prior else "same-time-median",
+            model="last-value" if demand.prior else "rules-by-record",
             p50=demand.p50,
             p90=demand.p90,
             prior=demand.prior,

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from services.forecaster.core.demand import DAY_S, DemandHistory
+from services.forecaster.core.demand import DemandHistory
+from services.forecaster.core.demand_rules import DAY_S
 
 Series = NDArray[np.float64]
 

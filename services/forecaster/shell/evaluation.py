@@ -143,8 +143,8 @@ def _correction(runs: PastRuns, replayed: Replayed, cut_s: int, column: int, row
     return np.clip(said, -CORRECTION_MAX, CORRECTION_MAX)
 
 
-def evaluate_demand(rates: Rates, warm_up_days: int, tell: Tell) -> DemandReport:
-    """Forecast every client at the beginning of each day, 24 h ahead, and score what came."""
+def evaluate_demand(rates: Rates, warm_up_days: int, tell: Tell, *, listed: int = LARGE_CLIENTS) -> DemandReport:
+    """Forecast every client at the beginning of each day, 24 h ahead, and score what came; `listed`: clients scored one by one."""
     origins = rates.origins(warm_up_days)
     if not origins or origins[0] == 0:
         known = rates.load.shape[1] / rates.day
@@ -165,7 +165,7 @@ def evaluate_demand(rates: Rates, warm_up_days: int, tell: Tell) -> DemandReport
         for rule in RULES:
             per_method[rule].append(rule_days(rates, client, origins, rule))
     load = np.nansum(rates.load[:, origins[0] :], axis=1)
-    largest = [int(client) for client in np.argsort(-load, kind="stable")[:LARGE_CLIENTS] if load[client] > 0]
+    largest = [int(client) for client in np.argsort(-load, kind="stable")[:listed] if load[client] > 0]
     return DemandReport(
         total={name: score_days(rates, _flat(clients)) for name, clients in per_method.items()},
         clients={

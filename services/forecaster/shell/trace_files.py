@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from services.forecaster.core.demand import DAY_S
+from services.forecaster.core.demand_rules import DAY_S
 from services.forecaster.core.demand_scores import Rates
 from services.forecaster.core.rolling import PastRuns
 from services.forecaster.shell.training import TraceError

@@ -39,11 +39,12 @@ def test_a_large_client_on_which_something_is_better_is_named_and_peers_are_weig
         return DemandScore(windows=1, load=load, loss=loss, coverage=0.9)
 
     total = {OURS: one(0.09), "last value": one(0.1)}
-    largest = {
+    clients = {
         "c1": {OURS: one(0.05), "last value": one(0.06), "MSTL": one(0.1)},
         "c2": {OURS: one(0.20, 5.0), "last value": one(0.15, 5.0), "MSTL": one(0.2, 5.0)},
+        "c3": {OURS: one(0.20, 1.0), "last value": one(0.15, 1.0)},
     }
-    goals = {goal.measure: goal for goal in demand_goals("m", total, largest, ["MSTL"])}
+    goals = {goal.measure: goal for goal in demand_goals("m", total, clients, ["MSTL"], 2)}
     assert goals["m: demand loss, all clients"].met
     assert not goals["m: large clients on which something is better (c2)"].met
-    assert goals["m: demand loss over MSTL's, largest clients"].figure == 0.75
+    assert goals["m: demand loss over MSTL's, 2 of 3 clients"].figure == 0.75

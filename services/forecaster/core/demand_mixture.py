@@ -1,0 +1,222 @@
+"""Which rules to believe about one load: each is tried at moments of the last three days, and the lately better ones count more.
+
+A combination of experts whose record fades: a rule's loss at past moments, the newer the heavier, is compared with the other
+rules' and with what it was on other loads (that weighs like one trial, so a new application starts with what holds for others; where
+a level has just shifted, with what held after other shifts). P50 is the weighted median of the rules: one absurd rule moves it little.
+P90 is the weighted mean of four spreads above it, weighed by their own record at the 90 % quantile; one of them is what P50's own
+misses would have needed. Separate for the next 2, 6, 12 and 24 hours. Everything follows from the observed load alone.
+Owns: weights and their priors. Refuses: the rules themselves (`demand_rules.py`), clocks, state.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from services.forecaster.core.demand_rules import P90, Grid, Said, Series, quantiles
+
+Steps = NDArray[np.int64]
+
+DISTANCES_S = (0, 7_200, 21_600, 43_200, 86_400)
+"""Rules are weighed separately between these: the level helps near, the days far."""
+TRIAL_PERIOD_S = 21_600
+TRIALS = 12
+"""A moment every six hours of the last three days; a fourth day changed losses by less than a percent, and costs time."""
+RECORD_HALF_LIFE_S = 129_600
+"""A day and a half; with three, sums were up to 3 % worse."""
+PRIOR_TRIALS = 1.0
+"""What is known of other loads weighs like this many fresh trials."""
+SHARPNESS_P50, SHARPNESS_P90 = 4.0, 3.0
+"""Weight = loss to the power of minus this: a fifth less loss is 2.4 times (2 times) the weight."""
+LOSS_FLOOR = 0.02
+"""Added to relative losses, so that a rule that was right to the last digit doesn't silence the others."""
+PRIOR_P50 = np.array(
+    [
+        [0.96, 0.88, 0.85, 0.86],
+        [0.95, 0.86, 0.85, 0.88],
+        [1.13, 1.07, 1.05, 1.20],
+        [0.93, 0.84, 0.84, 0.88],
+        [1.15, 1.59, 1.78, 1.33],
+        [1.21, 1.13, 1.01, 1.15],
+        [0.71, 0.78, 0.83, 0.88],
+        [0.78, 0.80, 0.81, 0.83],
+        [0.78, 0.83, 0.84, 0.88],
+        [0.96, 0.88, 0.84, 0.93],
+        [0.85, 0.97, 1.04, 1.04],
+    ]
+)
+"""Loss of each rule (rows) by distance, relative to the mean of many rules: on days 2–5 of three ServeGen models and on the first half of
+hourly spot demand."""
+PRIOR_DOWN = np.array(
+    [
+        [1.92, 1.57, 1.15, 1.58],
+        [1.62, 1.15, 1.01, 0.67],
+        [1.90, 1.42, 1.10, 1.38],
+        [1.71, 1.52, 1.13, 1.41],
+        [0.30, 0.66, 1.20, 0.62],
+        [0.72, 0.74, 0.96, 0.77],
+        [0.48, 0.94, 1.06, 1.41],
+        [0.39, 0.62, 0.75, 0.94],
+        [0.55, 0.80, 0.95, 0.67],
+        [1.15, 1.02, 0.99, 0.98],
+        [0.26, 0.55, 0.70, 0.56],
+    ]
+)
+PRIOR_UP = np.array(
+    [
+        [1.16, 0.83, 0.82, 0.90],
+        [1.02, 0.93, 0.94, 0.84],
+        [1.11, 0.85, 0.83, 0.81],
+        [1.22, 0.89, 0.86, 1.03],
+        [0.54, 1.04, 1.17, 0.80],
+        [0.89, 0.92, 0.97, 0.89],
+        [0.92, 0.87, 0.85, 1.03],
+        [1.00, 1.05, 0.84, 0.97],
+        [0.93, 0.95, 0.96, 0.85],
+        [0.91, 0.79, 0.84, 0.90],
+        [1.30, 1.89, 1.93, 1.99],
+    ]
+)
+"""The same where the level had just fallen or risen."""
+SHIFT_TRIALS = 4.0
+"""After a shift, what held after other shifts weighs like this many fresh trials: the record is of another level."""
+PRIOR_P90 = np.array(
+    [[0.79, 0.76, 0.73, 0.76], [0.94, 0.92, 0.93, 0.94], [1.01, 0.96, 0.95, 0.97], [0.77, 0.79, 0.80, 0.83]]
+)
+WIDENING = 1.1
+"""Spreads are chosen by the same past that they are measured on; this much more made P90 cover what it says on those days."""
+MISS_DAYS = 3
+"""Days of misses that P90 rests on."""
+COLD_SHARE = 0.5
+"""Of P50, while nothing is known of its misses."""
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """At n moments: `relative` (n, rules, distances) losses, their mean over the rules is 1, or all 0; `trials` (n, 1, distances)."""
+
+    relative: Series
+    trials: Series
+
+
+@dataclass(frozen=True, slots=True)
+class Belief:
+    """`rules`: their record; `spreads`: (spreads, distances) weights for P90; `own`: 90 % of P50's misses were below this, or NaN."""
+
+    rules: Record
+    spreads: Series
+    own: float
+
+
+@dataclass(frozen=True, slots=True)
+class Trials:
+    """What the rules said at past moments. `age`: steps from each to now; `came`: (n, day), NaN where it isn't known yet, or a gap."""
+
+    age: Steps
+    said: Said
+    came: Series
+
+
+def believe(grid: Grid, trials: Trials) -> Belief:
+    """Weights from a record of trials. P50 of each trial is made as it would have been then, from the trials before it."""
+    since = trials.age.reshape(1, -1) - trials.age.reshape(-1, 1)
+    loss = _by_distance(grid, 0.5 * np.abs(trials.said.p50 - trials.came[:, np.newaxis]))
+    p50 = middle(grid, _rule_weights(_record(grid, since, loss), trials.said.shift), trials.said.p50)
+    misses = trials.came - p50
+    high = p50[:, np.newaxis] + spreads(trials.said.above, _own(grid, since, misses), p50)
+    miss = trials.came[:, np.newaxis] - high
+    loss90 = _by_distance(grid, np.maximum(P90 * miss, (P90 - 1.0) * miss))
+    now = trials.age.reshape(1, -1)
+    return Belief(
+        rules=_record(grid, now, loss),
+        spreads=_weights(_record(grid, now, loss90), PRIOR_P90, PRIOR_TRIALS, SHARPNESS_P90)[0],
+        own=float(_own(grid, now, misses)[0]),
+    )
+
+
+def first_belief() -> Belief:
+    """Before any trial: what holds for other loads."""
+    rules, spreads = (
+        Record(np.zeros((1, *prior.shape)), np.zeros((1, 1, prior.shape[1]))) for prior in (PRIOR_P50, PRIOR_P90)
+    )
+    return Belief(rules, _weights(spreads, PRIOR_P90, PRIOR_TRIALS, SHARPNESS_P90)[0], float("nan"))
+
+
+def foretold(grid: Grid, belief: Belief, said: Said) -> tuple[Series, Series]:
+    """P50 and P90 of one moment (`said` of n = 1) by these weights."""
+    p50 = middle(grid, _rule_weights(belief.rules, said.shift), said.p50)
+    above = spreads(said.above, np.array([belief.own]), p50)[0]
+    wide = (belief.spreads[:, _distance(grid)] * above).sum(axis=0)
+    return p50[0], p50[0] + WIDENING * wide
+
+
+def middle(grid: Grid, weights: Series, said: Series) -> Series:
+    """Weighted median over the rules: `weights` (n, rules, distances), `said` (n, rules, day)."""
+    order = np.argsort(said, axis=1, kind="stable")
+    values = np.take_along_axis(said, order, axis=1)
+    share = np.take_along_axis(weights[:, :, _distance(grid)], order, axis=1)
+    # Each rule's place is the middle of its weight; between two places the value is a straight line.
+    place = np.cumsum(share, axis=1) - 0.5 * share
+    high = np.minimum((place < 0.5).sum(axis=1, keepdims=True), said.shape[1] - 1)
+    low = np.maximum(high - 1, 0)
+    begin, end = (np.take_along_axis(place, one, axis=1) for one in (low, high))
+    lower, upper = (np.take_along_axis(values, one, axis=1) for one in (low, high))
+    part = np.clip((0.5 - begin) / np.maximum(end - begin, 1e-12), 0.0, 1.0)
+    return (lower + (upper - lower) * part)[:, 0]
+
+
+def spreads(above: Series, own: Series, p50: Series) -> Series:
+    """(n, spreads, day) above P50. Where no miss is known yet, half of P50 or what about the same time had above its middle."""
+    unknown = np.fmax(COLD_SHARE * p50, above[:, -1])
+    first = np.where(np.isnan(own).reshape(-1, 1), unknown, np.maximum(own, 0.0).reshape(-1, 1))
+    together = np.concatenate([first[:, np.newaxis], above], axis=1)
+    return np.where(np.isnan(together), first[:, np.newaxis], together)
+
+
+def _own(grid: Grid, since: Steps, misses: Series) -> Series:
+    """(moments,): P90 of the misses known at each moment. `since`: (moments, trials) steps from each trial to each moment."""
+    ahead = np.arange(grid.day).reshape(1, 1, -1)
+    known = (ahead < since[:, :, np.newaxis]) & (since <= MISS_DAYS * grid.day)[:, :, np.newaxis]
+    heard = np.where(known, misses[np.newaxis], np.nan).reshape(len(since), -1)
+    return quantiles(heard, (P90,))[0]
+
+
+def _record(grid: Grid, since: Steps, loss: Series) -> Record:
+    """At each moment, from losses (trials, rules, distances) whose outcome was known by then."""
+    ends = np.array([max(1, end_s // grid.step_s) for end_s in DISTANCES_S[1:]])
+    late = since[:, :, np.newaxis] - ends
+    known = (late >= 0) & ~np.isnan(loss[:, 0])[np.newaxis]
+    fresh = np.where(known, 0.5 ** (np.maximum(late, 0) * grid.step_s / RECORD_HALF_LIFE_S), 0.0)
+    total = np.einsum("mtd,trd->mrd", fresh, np.nan_to_num(loss))
+    return Record(total / np.maximum(total.mean(axis=1, keepdims=True), 1e-9), fresh.sum(axis=1)[:, np.newaxis])
+
+
+def _rule_weights(record: Record, shift: Steps) -> Series:
+    """(moments, rules, distances): after a shift of level other rules hold than before, and the record says less."""
+    ordinary = _weights(record, PRIOR_P50, PRIOR_TRIALS, SHARPNESS_P50)
+    if not shift.any():
+        return ordinary
+    down, up = (_weights(record, prior, SHIFT_TRIALS, SHARPNESS_P50) for prior in (PRIOR_DOWN, PRIOR_UP))
+    turn = shift.reshape(-1, 1, 1)
+    return np.where(turn < 0, down, np.where(turn > 0, up, ordinary))
+
+
+def _weights(record: Record, prior: Series, prior_trials: float, sharpness: float) -> Series:
+    together = (record.relative * record.trials + prior_trials * prior) / (record.trials + prior_trials)
+    weights = (together + LOSS_FLOOR) ** -sharpness
+    return weights / weights.sum(axis=1, keepdims=True)
+
+
+def _by_distance(grid: Grid, loss: Series) -> Series:
+    """(n, rules, day) → mean over the known steps of each distance, NaN where none is known."""
+    distance, known = _distance(grid), ~np.isnan(loss)
+    member = (distance.reshape(-1, 1) == np.arange(len(DISTANCES_S) - 1)).astype(np.float64)
+    count = known.astype(np.float64) @ member
+    return np.where(count > 0, (np.where(known, loss, 0.0) @ member) / np.maximum(count, 1.0), np.nan)
+
+
+def _distance(grid: Grid) -> Steps:
+    """Which distance each step of a day ahead belongs to."""
+    return np.searchsorted(np.array(DISTANCES_S[1:-1]), np.arange(grid.day) * grid.step_s, side="right")
