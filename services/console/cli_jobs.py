@@ -43,7 +43,21 @@ def submit(
     ] = None,
     job_id: Annotated[str | None, typer.Option("--id", help="Made up if left out.", show_default=False)] = None,
     memory: Annotated[int, typer.Option(help="MiB per GPU.", min=0)] = 0,
-    pool: Annotated[list[str] | None, typer.Option(help="Acceptable pool; repeatable.", show_default=False)] = None,
+    pool: Annotated[
+        list[str] | None, typer.Option(help="Acceptable pool, the preferred one first; repeatable.", show_default=False)
+    ] = None,
+    gpu_model: Annotated[
+        list[str] | None,
+        typer.Option(help="All pools of this GPU model are acceptable; repeatable.", show_default=False),
+    ] = None,
+    speed: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="POOL=NUMBER",
+            help="How fast it is in a pool or on a GPU model, beside the others; repeatable. Without: measured ratios.",
+            show_default=False,
+        ),
+    ] = None,
     queue: Annotated[str, typer.Option()] = "default",
     checkpoint: Annotated[bool, typer.Option("--checkpoint", help="It saves its work when asked by signal.")] = False,
     attempts: Annotated[int, typer.Option(min=1, max=100, help="Starts at most, failures included.")] = 1,
@@ -62,6 +76,7 @@ def submit(
 
     \b
     gpugrid submit --gpus 2,4 --limit 2h -- python train.py --epochs 3
+    gpugrid submit --gpus 4 --pool h100 --pool a100 --speed h100=2.2 --speed a100=1 -- python train.py
     gpugrid submit job.toml --wait
     cat jobs.jsonl | gpugrid submit -
 
@@ -78,6 +93,7 @@ def submit(
     template = "simulated" if simulate is not None else template
     flags = {"kind": kind, "priority": priority, "queue": queue, "memory_mib": memory, "template": template}
     flags |= {"time_limit_s": limit, "working_directory": cwd, "pools": list(pool or [])}
+    flags |= {"gpu_models": list(gpu_model or []), "speeds": submission.numbers_of(speed or [])}
     if file := submission.file_among(words or []):
         if command or template:
             raise UsageError("Give a file or a command, not both.")

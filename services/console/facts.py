@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+import msgspec
+
 from schemas.base import Event
 from schemas.codec import DecodeError, Envelope, decode_record
 from schemas.commands import DrainNode, UndrainNode
@@ -37,6 +39,7 @@ class JobView:
     """One job or application as the topics show it. `status` None: no decision has named it yet.
 
     `position` is its place in the queue now: statuses are written when a job changes, not when the queue before it does.
+    `pools`: as intake let it in, the preferred one first; `speeds` beside it.
     """
 
     job_id: str
@@ -52,6 +55,9 @@ class JobView:
     forecast: DurationForecast | None = None
     arrival: int = 0
     position: int | None = None
+    pools: tuple[str, ...] = ()
+    speeds: Mapping[str, float] = field(default_factory=dict)
+    speeds_from: str = ""
 
     @property
     def spec(self) -> JobSpec | ApplicationSpec | None:
@@ -77,11 +83,15 @@ class JobView:
         return sum(len(part.gpus) for part in self.status.placed)
 
     def run_forecast(self) -> SizeForecast | None:
-        """Total run time at the size it was given, as last forecast."""
+        """Total run time at the size it was given, as last forecast, in the pool it got."""
         held = self.gpus_held
         if self.forecast is None or not held:
             return None
-        return next((size for size in self.forecast.sizes if size.gpus == held), None)
+        size = next((size for size in self.forecast.sizes if size.gpus == held), None)
+        speed = 1.0 if self.status is None else self.speeds.get(self.status.pool or "", 1.0)
+        if size is None or speed == 1.0:
+            return size
+        return msgspec.structs.replace(size, p50_s=size.p50_s / speed, p90_s=size.p90_s / speed)
 
     def expected_end_ms(self) -> int | None:
         """Start plus the P50 of its duration; None while unknown."""
@@ -223,6 +233,9 @@ class WorldFold:
                     time_limit_s=event.spec.time_limit_s,
                     traceparent=envelope.traceparent or known.traceparent,
                     forecast=self._early.pop(event.job_id, known.forecast),
+                    pools=tuple(event.pools),
+                    speeds=event.speeds,
+                    speeds_from=event.speeds_from,
                 )
         elif isinstance(event, ApplicationAccepted):
             known = jobs.get(event.app_id, JobView(event.app_id))

@@ -14,6 +14,7 @@ from schemas.executions import FailureCause, StopCause
 from schemas.status import JobState, JobStatusChanged
 from services.allocator.core.reasons import SENTENCES as REASON_SENTENCES
 from services.allocator.core.reasons import Reason
+from services.console.accepted_pools import pools_sentence
 from services.console.advice import REASON_HELP, code_sentence, refusal_help
 from services.console.durations import duration_text, from_now_text, moment_text
 from services.console.facts import JobView, World
@@ -145,7 +146,9 @@ def _explain_queued(view: JobView, status: JobStatusChanged, world: World, now_m
         parts.append(f"Planned on them before it: {_holders_text(before, now_ms)}.")
     lines = [] if not status.detail or status.detail == why else [status.detail]
     sizes = list(view.job.sizes) if view.job else []
-    pools: Sequence[str | None] = (view.job.pools if view.job and view.job.pools else _pools(world)) or [None]
+    if accepted := pools_sentence(view):
+        lines.append(accepted)
+    pools: Sequence[str | None] = view.pools or _pools(world) or [None]
     cause: Cause | None = None
     for pool in pools:
         shape = pool_shape(world, pool)
@@ -208,6 +211,8 @@ def _explain_placed(view: JobView, status: JobStatusChanged, world: World, now_m
             )
     if status.detail and not _because(status.detail).startswith(" because"):
         lines.append(status.detail)
+    if accepted := pools_sentence(view):
+        lines.append(accepted)
     help_ = ["`gpugrid nodes` shows whether the node is alive."] if status.state is JobState.STARTING else []
     return Explanation(view.job_id, view.state, sentence, reason=status.reason, lines=lines, would_help=help_)
 

@@ -177,6 +177,17 @@ def simulated_labels(sizes: Sequence[int], run_s: float | None) -> dict[str, str
     return {"simulated/run_s": msgspec.json.encode(by_size).decode()}
 
 
+def numbers_of(pairs: Sequence[str]) -> dict[str, float]:
+    """`name=number` pairs. UsageError for one that isn't."""
+    found: dict[str, float] = {}
+    for name, value in facts_of(pairs).items():
+        try:
+            found[name] = float(value)
+        except ValueError:
+            raise UsageError(f"{name}={value}: {value!r} is no number.") from None
+    return found
+
+
 def facts_of(pairs: Sequence[str]) -> dict[str, str]:
     """`name=value` pairs. UsageError for one without a name or `=`."""
     found: dict[str, str] = {}

@@ -3,9 +3,8 @@
 For each record: can it be read, is its key the id, is anything wrong with it (`judge.py`); if not, what is the answer.
 
 Why answers are repeatable: everything in them comes from the event itself, the catalog, measurements that ship with the code, or,
-once given, from memory,
-which is nothing but `jobs` folded. `accepted_ms` is the event's own time (`ce_time` or its stamp, the later one), not the
-moment of handling: a record handled twice by two instances that know nothing of each other gives the same bytes. Only the
+once given, from memory, which is nothing but `jobs` folded. `accepted_ms` is the event's own time (`ce_time` or its stamp, the later
+one), not the moment of handling: a record handled twice by two instances that know nothing of each other gives the same bytes. Only the
 `skewed` mark asks the clock, and a repetition takes it from memory.
 
 Every repetition repeats *all* that is known of the id (accepted, then amended, then revoked), so that whoever folds `jobs`

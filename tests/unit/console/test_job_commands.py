@@ -103,6 +103,7 @@ def test_submit_reads_standard_input() -> None:
         (["submit", "--kind", "mining", "--", "x"], "no valid job: Invalid enum value 'mining'"),
         (["submit", "--id", "no spaces", "--", "x"], "no valid job"),
         (["submit", "--env", "A", "--", "x"], "no NAME=VALUE"),
+        (["submit", "--speed", "h100=fast", "--", "x"], "is no number"),
         (["submit", "missing.json"], "can't be read: No such file"),
         (["submit", "--limit", "3x", "--", "x"], "is no duration"),
         (["submit", "--priority", "101", "--", "x"], "less than or equal to 100"),
