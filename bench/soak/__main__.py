@@ -39,7 +39,13 @@ def main(arguments: list[str]) -> int:
     use_kernel_cache()
     console.print("loading the planner's kernels (compiled once, a minute or two) …", style="dim")
     warm_up()
-    wanted = SoakOptions(events=options.events, seed=options.seed, gpus=options.gpus, kills=options.kills)
+    wanted = SoakOptions(
+        events=options.events,
+        seed=options.seed,
+        gpus=options.gpus,
+        kills=options.kills,
+        second_kills=options.second_kills,
+    )
     failed = True
     try:
         with stop_signals_interrupt(), Telling(console, options.events) as telling:
@@ -123,6 +129,9 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--kills", type=int, default=default.kills, help="SIGKILLs of each process in the disturbed run"
+    )
+    parser.add_argument(
+        "--second-kills", type=int, default=default.second_kills, help="of each worker that joins in the middle"
     )
     parser.add_argument("--run-dir", type=Path, help="where the stacks live; a temporary folder otherwise")
     parser.add_argument("--keep", action="store_true", help="leave the run folder; it stays after a violation anyway")

@@ -44,12 +44,14 @@ class Kill(Struct, frozen=True, kw_only=True):
     back_s: float
 
 
-def plan(seed: int, times: int) -> list[Planned]:
-    """Every process `times` times, in order."""
+def plan(seed: int, times: int, second_times: int) -> list[Planned]:
+    """Every process `times` times, those that join later `second_times`, in order."""
     dice = Random(seed)
     found = [Planned(dice.uniform(FIRST_AT, LAST_AT), name) for name in VICTIMS for _ in range(times)]
     found += [
-        Planned(dice.uniform(SECOND_FIRST_AT, LAST_AT), second_name(name)) for name in SECOND for _ in range(times)
+        Planned(dice.uniform(SECOND_FIRST_AT, LAST_AT), second_name(name))
+        for name in SECOND
+        for _ in range(second_times)
     ]
     return sorted(found, key=lambda each: (each.at, each.name))
 

@@ -40,12 +40,13 @@ READ_TRIES = 20
 
 
 class SoakOptions(Struct, frozen=True, kw_only=True):
-    """`gpus` per cluster. `kills`: of each process."""
+    """`gpus` per cluster. `kills`: of each process, `second_kills` of each that joins later."""
 
     events: int = 300_000
     seed: int = 1
     gpus: int = 64
     kills: int = 2
+    second_kills: int = 1
 
 
 class Sample(Struct, frozen=True, kw_only=True, array_like=True):
@@ -107,7 +108,7 @@ def soak(options: SoakOptions, run_dir: Path, tell: Tell) -> SoakResult:
     """Both runs. Raises RuntimeError or TimeoutError if one could not be brought to its end."""
     machine = facts()
     calm = one_run(options, run_dir / "undisturbed", [], tell)
-    disturbed = one_run(options, run_dir / "disturbed", plan(options.seed, options.kills), tell)
+    disturbed = one_run(options, run_dir / "disturbed", plan(options.seed, options.kills, options.second_kills), tell)
     return SoakResult(
         facts=machine,
         options=options,

@@ -9,22 +9,22 @@ import pytest
 
 from bench.soak.kills import VICTIMS
 from bench.soak.run import SoakOptions, soak
-from bench.soak.stack import CLUSTERS, SECOND, second_name
+from bench.soak.stack import CLUSTERS
 from schemas.status import FINAL_STATES
 
 pytestmark = [pytest.mark.end_to_end, pytest.mark.timeout(900)]
-EVENTS = 2_400
+EVENTS = 2_000
 
 
 def test_kills_at_random_moments_change_no_end_and_no_bill(tmp_path: Path) -> None:
-    result = soak(SoakOptions(events=EVENTS, seed=7, gpus=32, kills=1), tmp_path, lambda run, progress: None)
+    options = SoakOptions(events=EVENTS, seed=7, gpus=32, kills=1, second_kills=0)
+    result = soak(options, tmp_path, lambda run, progress: None)
     calm, disturbed = result.undisturbed, result.disturbed
     print(
         f"undisturbed {calm.took_s} s, disturbed {disturbed.took_s} s, {disturbed.jobs} jobs, {disturbed.decisions_by}"
     )
     assert result.wrong == []
-    seconds = {second_name(name) for name in SECOND}
-    assert {kill.name for kill in disturbed.kills} == {*VICTIMS, *seconds}
+    assert sorted(kill.name for kill in disturbed.kills) == sorted(VICTIMS)
     assert all(disturbed.certain[f"jobs {state.value}"] > 0 for state in FINAL_STATES)
     assert disturbed.metered_gpu_h > 0
     assert set(disturbed.decisions_by) == set(CLUSTERS)

@@ -219,13 +219,13 @@ def test_only_decisions_of_the_accepted_chain_count_and_inputs_only_once() -> No
 
 
 def test_kills_are_seeded_ordered_and_spare_nobody() -> None:
-    planned = plan(5, 2)
-    assert planned == plan(5, 2)
-    assert planned != plan(6, 2)
+    planned = plan(5, 2, 1)
+    assert planned == plan(5, 2, 1)
+    assert planned != plan(6, 2, 1)
     assert all(one.at <= other.at for one, other in pairwise(planned))
     names = [each.name for each in planned]
     seconds = {second_name(name) for name in SECOND}
-    assert sorted(names) == sorted([*VICTIMS, *seconds] * 2)
+    assert sorted(names) == sorted([*VICTIMS, *VICTIMS, *seconds])
     assert all(each.at >= SECOND_FIRST_AT for each in planned if each.name in seconds)
 
 
