@@ -11,9 +11,9 @@ from schemas.decisions import DecisionInput, DecisionMade, RecordKind
 from schemas.records import Now
 from services.allocator.core.enact import enact
 from services.allocator.core.fold import FOLDS, fold, forget_aged_advice, forget_finished
-from services.allocator.core.fold_executions import forget_silence
 from services.allocator.core.held import forget_preemptions
 from services.allocator.core.promises import forget_promises
+from services.allocator.core.silence import forget_silence, give_up_starts
 from services.allocator.core.slots import ask_for_reshapes
 from services.allocator.core.state import OBEYED_MAX, Changes, State, forget_index
 
@@ -49,6 +49,7 @@ def fold_all(state: State, inputs: list[DecisionInput], now: Now, changes: Chang
     forget_preemptions(state, now.domain_ms)
     forget_promises(state)
     forget_silence(state, now.domain_ms)
+    give_up_starts(state, now, changes)
 
 
 def _obeyed(state: State, id: str) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from services.allocator.core.commit import limit_ms
 from services.allocator.core.config import Policy
 from services.allocator.core.index import index_of
+from services.allocator.core.silence import start_due_wall_ms
 from services.allocator.core.state import State
 
 
@@ -28,8 +29,10 @@ def due_domain_ms(state: State, policy: Policy) -> int:
 
 
 def due_wall_ms(state: State, policy: Policy) -> int | None:
-    """Wall time at which the first job stops waiting for its forecast, or None."""
-    waiting = [
-        job.seen_wall_ms + policy.forecast_wait_ms for job in index_of(state).awaiting.values() if not job.forecast
-    ]
+    """Wall time at which the first job stops waiting for its forecast, or for a word of its executor; or None."""
+    index = index_of(state)
+    waiting = [job.seen_wall_ms + policy.forecast_wait_ms for job in index.awaiting.values() if not job.forecast]
+    for job in index.placed.values():
+        if (due_ms := start_due_wall_ms(job)) is not None:
+            waiting.append(due_ms)
     return min(waiting) if waiting else None

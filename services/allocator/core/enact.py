@@ -34,7 +34,8 @@ def _placed(state: State, effect: Placed, sequence: int, now: Now, changes: Chan
     move(job, Happening.PLACE)
     job.attempt, job.pool, job.gpus = effect.attempt, effect.pool, effect.gpus
     job.parts = [Part(node=placed.node, gpus=list(placed.gpus)) for placed in effect.placed]
-    job.placed_ms, job.placed_sequence, job.started_ms = now.domain_ms, sequence, None
+    job.placed_ms, job.placed_wall_ms, job.placed_sequence = now.domain_ms, now.wall_ms, sequence
+    job.started_ms = None
     job.placed_p50_s, job.placed_p90_s, job.staging_s = effect.p50_s, effect.p90_s, effect.staging_s
     job.fraction_at_start, job.cause, job.stop_cause = job.fraction, "", ""
     job.reason, job.holders, job.overtime = "", [], False

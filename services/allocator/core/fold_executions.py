@@ -67,8 +67,8 @@ def _checkpointed(
     found = _current(state, event.job_id, event.attempt, event.node)
     if found is not None:
         job, _ = found
-        job.fraction = max(job.fraction, event.fraction)
-        job.location = event.location or job.location
+        if event.fraction >= job.fraction:  # of a gang's answers the one that is furthest, with its place
+            job.fraction, job.location = event.fraction, event.location or job.location
         job.saved_ms = _moment(job, event.time_ms, now)
         move(job, Happening.SAVED)
 
@@ -95,13 +95,6 @@ def _stopped(state: State, event: executions.JobStopped, traceparent: str, now: 
 def _left_waiting(job: Job, node: str) -> list[str]:
     """A node gave up waiting for the rest of its gang: those that never said a word. Who isn't prepared can't have started."""
     return [part.node for part in job.parts if part.node != node and part.status == PART_PLACED and not part.prepared]
-
-
-def forget_silence(state: State, now_ms: int) -> None:
-    """Nodes that were silent for long are tried again."""
-    for node in state.nodes.values():
-        if node.silent_until_ms <= now_ms:
-            node.silent_until_ms = 0
 
 
 def _completed(state: State, event: executions.JobCompleted, traceparent: str, now: Now, changes: Changes) -> None:
@@ -138,12 +131,20 @@ def _reported(state: State, event: executions.NodeReported, traceparent: str, no
     here = [job for job in state.jobs.values() if any(part.node == event.node for part in job.parts)]
     for job in here:
         alive = any(part.node == event.node and part.status == PART_RUNNING for part in job.parts)
+        if (job.job_id, job.attempt) in running:
+            _taken(job, event.node)
         if alive and (job.job_id, job.attempt) not in running and event.applied >= job.placed_sequence:
             part_ended(state, job, event.node, PART_LOST, now.domain_ms, StopCause.NODE_LOST.value, changes)
     if known is not None:
         known.boot_id, known.datasets = event.boot_id, sorted(set(event.datasets))
         known.quarantined = sorted(held.gpu for held in event.quarantined)
     changes.nodes[event.node] = None
+
+
+def _taken(job: Job, node: str) -> None:
+    """Its executor has it in hand, even if it has not started yet."""
+    for part in job.parts:
+        part.prepared |= part.node == node
 
 
 def _ready(state: State, event: executions.JobReady, traceparent: str, now: Now, changes: Changes) -> None:

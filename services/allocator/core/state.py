@@ -40,7 +40,8 @@ SILENT_MS = 1_800_000
 
 
 class Part(Struct):
-    """One node's share of an attempt: local GPU indices and how far it got. `prepared`: its executor said that it could start."""
+    """One node's share of an attempt: local GPU indices and how far it got. `prepared`: its executor said that it could start it, or
+    that it has taken it."""
 
     node: str
     gpus: list[int]
@@ -51,7 +52,8 @@ class Part(Struct):
 class Job(Struct):
     """A batch-like job. `parts` belong to the newest attempt, `earlier` to those before, by number (a late end still counts).
 
-    `phase` moves by the table of `phases.py` only, and `state` is what the public calls it. `heard_ms`: when its start was reported.
+    `phase` moves by the table of `phases.py` only, and `state` is what the public calls it. `heard_ms`: when its start was
+    reported; `placed_wall_ms`: when it was ordered, by the wall.
     `pools`: the preferred one first; `speeds` beside it; `planned_pool`: of several, the one it was planned in last.
     """
 
@@ -75,6 +77,7 @@ class Job(Struct):
     parts: list[Part] = field(default_factory=list)
     earlier: dict[int, list[Part]] = field(default_factory=dict)
     placed_ms: int = 0
+    placed_wall_ms: int = 0
     placed_sequence: int = 0
     placed_p50_s: float = 0.0
     placed_p90_s: float = 0.0

@@ -44,6 +44,10 @@ from services.executor.shell.saving import Saving
 from services.executor.shell.serving import Serving
 from services.executor.shell.starting import Starting
 
+SLOW_START_S = 300.0
+"""Wall seconds after which a start that is still under way (an image is fetched, a batch system has no room) is reported as such: a third
+of what the allocator waits for a word."""
+
 log = logging.getLogger(__name__)
 
 
@@ -224,7 +228,11 @@ class Node:
     # --- one run, from its start to its end
 
     async def _start(self, key: RunKey, span: Any) -> None:
-        started = await self._starting.start(key, span)
+        telling = self._spawn(self._tell_of_slow_start())
+        try:
+            started = await self._starting.start(key, span)
+        finally:
+            telling.cancel()
         if isinstance(started, reports.Exit):
             if started.cause is None:
                 self._interrupted(
@@ -236,6 +244,11 @@ class Node:
         # What the placement asked for while the start was under way is due only now.
         self.reconcile()
         await self._watch(key, started)
+
+    async def _tell_of_slow_start(self) -> None:
+        """Silence would be taken for an executor that isn't there."""
+        await self._around.clock.sleep_wall(SLOW_START_S)
+        self.report()
 
     async def _adopt(self, key: RunKey) -> list[Coroutine[Any, Any, None]]:
         """What has to go on with it."""

@@ -40,11 +40,11 @@ class Saving:
         self._spans = spans
 
     def begin(self, key: RunKey, driven: Run) -> None:
-        """Listen to a run, and ask it at intervals; in a gang only its first node does."""
+        """Listen to a run, and ask it at intervals: each node of a gang by itself, from its own start on."""
         live = self._live[key]
         live.keep(self._around.nursery.spawn(self._listen(key, driven)))
         assignment = self._ledger.state.runs[key].assignment
-        if assignment.node_rank == 0 and not assignment.application and self._interval_s(key) is not None:
+        if not assignment.application and self._interval_s(key) is not None:
             live.keep(self._around.nursery.spawn(self._at_intervals(key)))
 
     async def ask(self, key: RunKey, *, before_stop: bool = False) -> None:

@@ -22,85 +22,13 @@ from schemas.executions import (
 )
 from schemas.jobs import CheckpointMode, CheckpointPolicy, ProbeKind, Readiness
 from schemas.placements import Desired
-from services.executor.core.reports import Exit, Progress
-from services.executor.shell.drivers.port import Answer, Order, Prepared
-from services.executor.shell.drivers.simulated import SimulatedDriver, SimulatedRun
+from services.executor.shell.drivers.port import Answer
 from services.executor.shell.gangs import WAIT_S_MAX
 from services.executor.shell.loop import Executor, Settings
 from services.executor.shell.quarantine import REPORT_AFTER_S
 from services.runtime.virtual import VirtualClock, run_virtual
+from tests.simulation.executor.scripted_rig import Pair, Scripted, scripted, together
 from tests.unit.executor.executor_rig import START_MS, Rig, assignment, placed, virtually
-
-
-class Scripted(SimulatedDriver):
-    """Applications that end, serve and let go when the test says so; nodes with the models it names."""
-
-    def __init__(self, clock: VirtualClock) -> None:
-        super().__init__(clock)
-        self.models: dict[str, str] = {}
-        self.ends: list[asyncio.Event] = []
-        self.serving = False
-        self.drained = asyncio.Event()
-        self.said: list[Answer | Progress] = []
-        self.told: list[tuple[int, ...]] = []
-
-    async def prepare(self, order: Order) -> Prepared:
-        return Prepared(gpu_model=self.models.get(order.node, "H100"), driver="1", port=20_000)
-
-    async def start(self, order: Order) -> SimulatedRun:
-        plain = await super().start(order)
-        run = ScriptedRun(self._clock, plain._course, plain.facts, self._checkpoint_s)
-        run.script = self
-        self.ends.append(run.crashed)
-        return run
-
-
-class ScriptedRun(SimulatedRun):
-    script: Scripted
-
-    def __init__(self, *given) -> None:
-        super().__init__(*given)
-        self.crashed = asyncio.Event()
-
-    async def ended(self) -> Exit:
-        crashed = asyncio.ensure_future(self.crashed.wait())
-        own = asyncio.ensure_future(super().ended())
-        await asyncio.wait((crashed, own), return_when=asyncio.FIRST_COMPLETED)
-        crashed.cancel()
-        if own.done():
-            return own.result()
-        own.cancel()
-        return Exit(self._clock.now_ms(), FailureCause.EXIT_CODE, exit_code=1)
-
-    def unheard(self):
-        return self.script.said.pop(0) if self.script.said else None
-
-    async def news(self):
-        while (said := self.unheard()) is None:
-            await self._clock.sleep_wall(0.5)
-        return said
-
-    async def serves(self) -> bool:
-        return self.script.serving
-
-    async def rescale(self, gpus) -> None:
-        self.script.told.append(gpus)
-
-    async def let_go(self, wait_s: float) -> None:
-        waiting = asyncio.ensure_future(self.script.drained.wait())
-        await asyncio.wait(
-            (waiting, asyncio.ensure_future(self._clock.sleep_wall(wait_s))), return_when="FIRST_COMPLETED"
-        )
-        waiting.cancel()
-
-
-def scripted(scenario):
-    async def with_script(rig: Rig):
-        rig.driver = Scripted(rig.clock)
-        return await scenario(rig, rig.driver)
-
-    return virtually(with_script)
-
 
 # --- checkpoints
 
@@ -137,15 +65,6 @@ def test_the_interval_goes_on_where_it_was_after_a_crash():
     assert [event.time_ms - START_MS for event in rig.events(JobCheckpointed)] == [110_000, 220_000]
 
 
-def test_the_nodes_of_a_gang_other_than_the_first_are_not_asked_at_intervals():
-    async def scenario(rig: Rig):
-        await rig.start()
-        await rig.place(placed(1, saver(node_rank=1, nodes=["n00", "n00"], world_size=1)))
-        await rig.wait_s(300)
-
-    assert virtually(scenario).events(JobCheckpointed) == []
-
-
 def test_a_checkpoint_nobody_asked_for_counts_and_sets_the_interval_back():
     async def scenario(rig: Rig, script: Scripted):
         await rig.start()
@@ -165,38 +84,6 @@ def test_a_checkpoint_nobody_asked_for_counts_and_sets_the_interval_back():
 
 
 # --- gangs
-
-
-class Pair:
-    """Two executors with a node each, on one bus."""
-
-    def __init__(self, clock: VirtualClock) -> None:
-        self.left = Rig(clock, nodes=("n00",))
-        self.right = Rig(clock, nodes=("n01",), bus=self.left.bus)
-        for rig in (self.left, self.right):
-            rig.driver = Scripted(clock)
-
-    async def place(self, sequence: int, **changed) -> None:
-        gang = [
-            assignment("g", 0, run_s=50.0, nodes=["n00", "n01"], node_rank=rank, world_size=1, **changed)
-            for rank in (0, 1)
-        ]
-        await self.left.place(placed(sequence, gang[0]), placed(sequence, gang[1], node="n01"))
-
-    async def end(self) -> None:
-        for rig in (self.left, self.right):
-            if rig.task is not None and not rig.task.done():
-                await rig.crash()
-
-
-def together(scenario):
-    async def main(clock: VirtualClock):
-        pair = Pair(clock)
-        await scenario(pair)
-        await pair.end()
-        return pair.left
-
-    return run_virtual(main, START_MS)
 
 
 def starts(rig: Rig) -> list[int]:
