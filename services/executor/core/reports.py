@@ -198,7 +198,13 @@ def failed(node: str, cluster: str, run: LocalRun, exit: Exit) -> Report:
 
 
 def node_reported(
-    node: str, cluster: str, state: NodeState, time_ms: int, quarantined: dict[int, str], number: int
+    node: str,
+    cluster: str,
+    state: NodeState,
+    time_ms: int,
+    quarantined: dict[int, str],
+    datasets: list[str],
+    number: int,
 ) -> Report:
     """Everything that is alive here now, and GPUs that can't be given to anybody. `number` counts the reports of one executor."""
     running = [
@@ -215,6 +221,7 @@ def node_reported(
         boot_id=state.boot_id,
         running=running,
         quarantined=[QuarantinedGpu(gpu=gpu, reason=reason[:REASON_LENGTH_MAX]) for gpu, reason in quarantined.items()],
+        datasets=datasets,
     )
     fact = "reported" if number == 1 else f"reported/{number}"
     return Report(event, id=f"{node}/{state.boot_id}/{state.count}/{fact}", key=node)

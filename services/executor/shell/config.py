@@ -60,6 +60,8 @@ class ExecutorConfig(ServiceConfig, frozen=True, kw_only=True):
     """A job's output file is rotated beyond that; three are kept."""
     run_retention_h: Annotated[float, Meta(ge=0)] = 72.0
     """Hours after which the run folder of an ended attempt, with its output, is removed. 0: never."""
+    dataset_folder: str = ""
+    """The names in it are told as the datasets that are kept here; empty: none."""
     slot_pools: tuple[Identifier, ...] = ()
     """Pools of slots that this machine's cards may be cut into (docs/sharing.md); empty: only whole cards."""
     cut_command: str = ""
@@ -88,6 +90,7 @@ def settings_of(config: ExecutorConfig) -> Settings:
         node_mtbf_s=config.node_mtbf_h * 3600,
         run_root=str(nodes_dir(config)),
         retention_s=config.run_retention_h * 3600,
+        dataset_folder=config.dataset_folder,
     )
 
 

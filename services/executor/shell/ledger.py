@@ -17,6 +17,7 @@ from schemas.registry import TYPE_OF, TYPES
 from services.executor.core import reports
 from services.executor.core.journal import Acknowledged, Entry, Moved, NodeState, Opened, Reported
 from services.executor.core.lifecycle import advance
+from services.executor.shell.dataset_folder import DatasetFolder
 from services.executor.shell.device_facts import GpuMemory
 from services.executor.shell.drivers.port import Driver
 from services.executor.shell.journal_store import JournalStore
@@ -43,6 +44,7 @@ class Surroundings:
     spans: Spans
     memory: GpuMemory
     node_mtbf_s: float
+    datasets: DatasetFolder
 
 
 class Ledger:

@@ -24,6 +24,7 @@ from schemas.sharing import node_name
 from services.executor.core.checkpoint_interval import NODE_MTBF_S
 from services.executor.core.reconcile import Refusal
 from services.executor.shell.cards import Cards
+from services.executor.shell.dataset_folder import DatasetFolder
 from services.executor.shell.device_facts import GpuMemory, Unmeasured
 from services.executor.shell.drivers.cutting import Cutter, PlayedCutter, SharedMachine
 from services.executor.shell.drivers.port import Driver, Order
@@ -64,7 +65,8 @@ log = logging.getLogger(__name__)
 class Settings(Struct, frozen=True, kw_only=True):
     """`partition`: of the cluster in every cluster topic. `stop_jobs_on_exit`: runs don't outlive an orderly stop.
 
-    `run_root`: where run folders are removed `retention_s` wall seconds after their attempts ended; 0: never.
+    `run_root`: where run folders are removed `retention_s` wall seconds after their attempts ended; 0: never. `dataset_folder`: whose
+    names are told as the datasets kept here.
     """
 
     nodes: tuple[str, ...]
@@ -75,6 +77,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     node_mtbf_s: float = NODE_MTBF_S
     run_root: str = ""
     retention_s: float = 0.0
+    dataset_folder: str = ""
     shared: SharedMachine | None = None
     """The one machine of this process, if several pools share its cards; `nodes` then are its nodes, one per pool."""
 
@@ -166,6 +169,7 @@ class Executor:
             spans=self._spans,
             memory=self._memory,
             node_mtbf_s=self._settings.node_mtbf_s,
+            datasets=DatasetFolder(self._settings.dataset_folder),
         )
         shared, cards = self._settings.shared, None
         if shared is not None:

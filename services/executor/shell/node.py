@@ -32,6 +32,7 @@ from services.executor.core.reconcile import (
     stop_of,
 )
 from services.executor.shell.cards import Cards
+from services.executor.shell.dataset_folder import LOOK_PERIOD_S
 from services.executor.shell.device_facts import Unmeasured
 from services.executor.shell.drivers.port import Order, Run
 from services.executor.shell.gangs import Gangs
@@ -77,6 +78,7 @@ class Node:
         self._live: dict[RunKey, Live] = {}
         self._quiet = asyncio.Event()
         self._reports = 0
+        self._datasets: list[str] = []
         self._ledger = Ledger(name, store, around)
         memory = around.memory if share is None else Unmeasured()  # on shared cards others' memory is no fault
         self._quarantine = Quarantine(memory, around.clock, around.nursery, self.reconcile, self.report)
@@ -101,6 +103,8 @@ class Node:
         free = [gpu for gpu in self._around.memory.indices() if gpu not in held]
         self._quarantine.look(free, "when the executor started")
         self.report()
+        if self._around.datasets.is_watched:
+            self._spawn(self._watch_datasets())
         for work in adopted:  # only now: the report names what was found, whatever ends in this very moment
             self._spawn(work)
 
@@ -111,11 +115,18 @@ class Node:
             log.warning("%s was alive and belonged to nobody: ended", name, extra={"node_id": self.name})
 
     def report(self) -> None:
-        """Say what is alive here, and what is in quarantine."""
+        """Say what is alive here, what is in quarantine, and which datasets are kept."""
         self._reports += 1
         now_ms = self._around.clock.now_ms()
+        self._datasets = self._around.datasets.names()
         report = reports.node_reported(
-            self.name, self._around.cluster, self.state, now_ms, self._quarantine.reported, self._reports
+            self.name,
+            self._around.cluster,
+            self.state,
+            now_ms,
+            self._quarantine.reported,
+            self._datasets,
+            self._reports,
         )
         self._ledger.record(report=report)
 
@@ -249,6 +260,13 @@ class Node:
         """Silence would be taken for an executor that isn't there."""
         await self._around.clock.sleep_wall(SLOW_START_S)
         self.report()
+
+    async def _watch_datasets(self) -> None:
+        """Say so when others are kept here than were told last."""
+        while True:
+            await self._around.clock.sleep_wall(LOOK_PERIOD_S)
+            if self._around.datasets.names() != self._datasets:
+                self.report()
 
     async def _adopt(self, key: RunKey) -> list[Coroutine[Any, Any, None]]:
         """What has to go on with it."""

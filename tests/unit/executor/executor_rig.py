@@ -60,6 +60,7 @@ class Rig:
         self.spans: Spans | None = None
         self.shared: SharedMachine | None = None
         self.cutter: Cutter | None = None
+        self.dataset_folder = ""
         self.stop = asyncio.Event()
         self.executor: Executor | None = None
         self.task: asyncio.Task[None] | None = None
@@ -72,6 +73,7 @@ class Rig:
             client_id="executor",
             stop_jobs_on_exit=stop_jobs,
             shared=self.shared,
+            dataset_folder=self.dataset_folder,
         )
         self.stop = asyncio.Event()
         opened = journal_of or (lambda name: self.journals[name])
