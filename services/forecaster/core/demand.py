@@ -140,7 +140,7 @@ class DemandHistory:
         if before > index:
             return
         # A window that comes late, or one far ahead of the clock that pushes out what trials still look at.
-        if index < self._review or (before != index and before >= self._oldest):
+        if index < self._review or (before != index and before >= max(0, self._oldest)):
             self._belief = None
         if before != index:
             self._index[place], self._total[place], self._weight[place] = index, 0.0, 0.0

@@ -11,6 +11,7 @@ Owns: weights and their priors. Refuses: the rules themselves (`demand_rules.py`
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -217,6 +218,7 @@ def _by_distance(grid: Grid, loss: Series) -> Series:
     return np.where(count > 0, (np.where(known, loss, 0.0) @ member) / np.maximum(count, 1.0), np.nan)
 
 
+@lru_cache(maxsize=16)
 def _distance(grid: Grid) -> Steps:
     """Which distance each step of a day ahead belongs to."""
     return np.searchsorted(np.array(DISTANCES_S[1:-1]), np.arange(grid.day) * grid.step_s, side="right")

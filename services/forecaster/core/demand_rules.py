@@ -10,6 +10,7 @@ Owns: the rules. Refuses: choosing among them, clocks, state.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -97,11 +98,12 @@ def rules(grid: Grid, past: Series) -> Said:
     last = np.broadcast_to(_level(past, recent).reshape(-1, 1), yesterday.shape)
     day_p50, day_p90 = _flat(past[:, length - day :], day)
     three_p50, three_p90 = _flat(past[:, max(0, length - 3 * day) :], day)
-    ahead_s = np.arange(day) * float(grid.step_s)
-    soon, later = 0.5 ** (ahead_s / RECENT_HALF_LIFE_S), 0.5 ** (ahead_s / QUARTER_HALF_LIFE_S)
-    by_recent = _ratio(grid, past, grid.steps(RECENT_S), DAYS_USED)
-    by_quarter = _ratio(grid, past, grid.steps(QUARTER_S), DAYS_USED)
-    by_yesterday = _ratio(grid, past, grid.steps(RECENT_S), 1)
+    soon, later = _fades(grid)
+    known = ~np.isnan(past)
+    mean = np.where(known, past, 0.0).sum(axis=1) / np.maximum(known.sum(axis=1), 1)
+    by_recent = _ratio(grid, past, mean, grid.steps(RECENT_S), DAYS_USED)
+    by_quarter = _ratio(grid, past, mean, grid.steps(QUARTER_S), DAYS_USED)
+    by_yesterday = _ratio(grid, past, mean, grid.steps(RECENT_S), 1)
     shift, moved = _shifted(grid, past)
     p50 = np.stack(
         [
@@ -150,6 +152,13 @@ def _flat(window: Series, steps: int) -> list[Series]:
     return [np.broadcast_to(one.reshape(-1, 1), (len(window), steps)) for one in quantiles(window, (0.5, P90))]
 
 
+@lru_cache(maxsize=16)
+def _fades(grid: Grid) -> tuple[Series, Series]:
+    """What of a correction by the last hours, and by the last quarter day, holds how far ahead."""
+    ahead_s = np.arange(grid.day) * float(grid.step_s)
+    return 0.5 ** (ahead_s / RECENT_HALF_LIFE_S), 0.5 ** (ahead_s / QUARTER_HALF_LIFE_S)
+
+
 def _fading(days: Series) -> Series:
     weight = np.where(np.isnan(days), 0.0, FADING ** np.arange(days.shape[-1]))
     total = weight.sum(axis=-1)
@@ -167,7 +176,7 @@ def _level(past: Series, recent: Series) -> Series:
     return np.where(known.any(axis=1), mean, value)
 
 
-def _ratio(grid: Grid, past: Series, steps: int, days: int) -> Series:
+def _ratio(grid: Grid, past: Series, mean: Series, steps: int, days: int) -> Series:
     """(n, 1): how the last steps ran against the same time on the days before; 1 where nothing can be said."""
     length = past.shape[1]
     steps = min(steps, grid.near + grid.day // 2)
@@ -177,8 +186,6 @@ def _ratio(grid: Grid, past: Series, steps: int, days: int) -> Series:
     ]
     usual = quantiles(np.stack([one for one in others if one.shape[1] == steps], axis=-1), (0.5,))[0]
     both = ~np.isnan(came) & ~np.isnan(usual)
-    known = ~np.isnan(past)
-    mean = np.where(known, past, 0.0).sum(axis=1) / np.maximum(known.sum(axis=1), 1)
     floor = LEVEL_FLOOR * mean * steps + 1e-9
     ratio = (np.where(both, came, 0.0).sum(axis=1) + floor) / (np.where(both, usual, 0.0).sum(axis=1) + floor)
     return np.clip(ratio, 1.0 / LEVEL_MAX, LEVEL_MAX).reshape(-1, 1)
