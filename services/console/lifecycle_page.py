@@ -43,6 +43,9 @@ RULES = """
   planned with it, its status says `overtime`, and only the limit ends the job.
 - **Cancel.** While it waits, a job is cancelled at once; while it holds GPUs, after its checkpoint and its stop. The end that was first
   counts: a job that completed before its stop was carried out is completed.
+- **A start nobody confirms.** An executor that says nothing about a placement for 15 minutes is taken to be away: the job waits for
+  another place with the cause `start_timeout`, which is no failure, and its node gets nothing new until its executor speaks, or for
+  half an hour.
 - **Lost.** A node silent for too long is lost, its jobs wait for a place again with what they had saved. If the lost attempt turns out to
   have completed after all, that end wins, and a relaunch is stopped.
 

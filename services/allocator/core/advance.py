@@ -10,7 +10,7 @@ from schemas.codec import DecodeError, decode_payload
 from schemas.decisions import DecisionInput, DecisionMade, RecordKind
 from schemas.records import Now
 from services.allocator.core.enact import enact
-from services.allocator.core.fold import FOLDS, fold, forget_aged_advice, forget_finished
+from services.allocator.core.fold import FOLDS, fold, forget_aged_advice, forget_finished, forget_reservations
 from services.allocator.core.held import forget_preemptions
 from services.allocator.core.promises import forget_promises
 from services.allocator.core.silence import forget_silence, give_up_starts
@@ -47,6 +47,7 @@ def fold_all(state: State, inputs: list[DecisionInput], now: Now, changes: Chang
     forget_finished(state, now.domain_ms)
     forget_aged_advice(state, now.domain_ms)
     forget_preemptions(state, now.domain_ms)
+    forget_reservations(state, now.domain_ms)
     forget_promises(state)
     forget_silence(state, now.domain_ms)
     give_up_starts(state, now, changes)

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from schemas import commands, decisions, executions, forecasts, jobs, nodes
 from schemas.executions import StopCause
 from schemas.records import Now
-from services.allocator.core.fold_executions import EXECUTION_FOLDS
+from services.allocator.core.fold_executions import EXECUTION_FOLDS, take_report
 from services.allocator.core.lifecycle import finish, move, order_stop, part_ended
 from services.allocator.core.near import links_of
 from services.allocator.core.phases import Happening
@@ -22,8 +22,8 @@ from services.allocator.core.slots import called, cards_shaped, mark_absent, rep
 from services.allocator.core.speeds import speed_in
 from services.allocator.core.state import (
     CLOSED_APPS_MAX,
-    EARLY_DRAINS_MAX,
     EARLY_FORECASTS_MAX,
+    EARLY_NODES_MAX,
     FINISHED_KEPT_MS,
     PART_LOST,
     PARTS_ALIVE,
@@ -34,6 +34,7 @@ from services.allocator.core.state import (
     Reserved,
     State,
     has_aged,
+    keep_early,
 )
 
 Fold = Callable[[State, Any, str, Now, Changes], None]
@@ -122,7 +123,7 @@ def _duration_forecast(
     job = state.jobs.get(event.job_id)
     if job is None:
         if event.job_id not in state.finished:
-            _keep_early(state.early_forecasts, event.job_id, list(event.sizes), EARLY_FORECASTS_MAX)
+            keep_early(state.early_forecasts, event.job_id, list(event.sizes), EARLY_FORECASTS_MAX)
         return
     if event.attempt and event.attempt != job.attempt:
         return
@@ -144,15 +145,9 @@ def _demand_forecast(
         return  # half a forecast is none: the last one goes on
     app = state.apps.get(event.app_id)
     if app is None:
-        _keep_early(state.early_demand, event.app_id, event, EARLY_FORECASTS_MAX)
+        keep_early(state.early_demand, event.app_id, event, EARLY_FORECASTS_MAX)
     elif app.forecast is None or event.made_ms >= app.forecast.made_ms:
         app.forecast = event
-
-
-def _keep_early(waiting: dict[str, Any], key: str, value: Any, kept_max: int) -> None:
-    waiting[key] = value
-    while len(waiting) > kept_max:
-        del waiting[next(iter(waiting))]
 
 
 def _node_state(state: State, event: nodes.NodeStateChanged, traceparent: str, now: Now, changes: Changes) -> None:
@@ -178,6 +173,8 @@ def _node_state(state: State, event: nodes.NodeStateChanged, traceparent: str, n
             slots_per_card=event.slots_per_card,
             links=[] if event.topology is None else links_of(event.topology.nvlink_domains, len(healthy)),
         )
+        if (report := state.early_reports.pop(event.node, None)) is not None:
+            take_report(node, report)
         mark_absent(state, node)
         own = state.nodes.get(node.machine)
         if own is not None and own.draining:  # the machine was drained before this pool of its cards was heard of
@@ -213,7 +210,7 @@ def _release_node(state: State, node: str, now: Now, changes: Changes) -> None:
 def _drain_node(state: State, event: commands.DrainNode, traceparent: str, now: Now, changes: Changes) -> None:
     known, deadline_ms = called(state, event.node), event.ordered_ms + int(event.deadline_s * 1000)
     if not known:
-        _keep_early(state.early_drains, event.node, deadline_ms, EARLY_DRAINS_MAX)
+        keep_early(state.early_drains, event.node, deadline_ms, EARLY_NODES_MAX)
     for node in known:
         node.draining, node.drain_deadline_ms = True, deadline_ms
 
@@ -233,14 +230,19 @@ def _checkpoint_job(state: State, event: commands.CheckpointJob, traceparent: st
 
 
 def _reserve_block(state: State, event: commands.ReserveBlock, traceparent: str, now: Now, changes: Changes) -> None:
-    if event.node in state.nodes and event.until_ms > event.from_ms:
-        state.reservations[event.reservation_id] = Reserved(
-            reservation_id=event.reservation_id,
-            node=event.node,
-            gpus=sorted(event.gpus),
-            from_ms=event.from_ms,
-            until_ms=event.until_ms,
-        )
+    """Of a node that nobody has heard of yet, too: it counts from the node's first moment on."""
+    if event.until_ms <= max(event.from_ms, now.domain_ms):
+        return
+    state.reservations[event.reservation_id] = Reserved(
+        reservation_id=event.reservation_id,
+        node=event.node,
+        gpus=sorted(event.gpus),
+        from_ms=event.from_ms,
+        until_ms=event.until_ms,
+    )
+    early = [name for name, reserved in state.reservations.items() if reserved.node not in state.nodes]
+    for name in early[:-EARLY_NODES_MAX]:
+        del state.reservations[name]
 
 
 def _release_block(state: State, event: commands.ReleaseBlock, traceparent: str, now: Now, changes: Changes) -> None:
@@ -295,6 +297,12 @@ def forget_aged_advice(state: State, now_ms: int) -> None:
     """Drop answers of full mode that are too old to help."""
     for pool in [pool for pool, advice in state.advice.items() if has_aged(advice, now_ms)]:
         del state.advice[pool]
+
+
+def forget_reservations(state: State, now_ms: int) -> None:
+    """Drop windows that are over."""
+    for name in [name for name, reserved in state.reservations.items() if reserved.until_ms <= now_ms]:
+        del state.reservations[name]
 
 
 def forget_finished(state: State, now_ms: int) -> None:

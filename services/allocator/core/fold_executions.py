@@ -12,6 +12,7 @@ from schemas.status import JobState
 from services.allocator.core.lifecycle import late_completion, move, order_stop, part_ended
 from services.allocator.core.phases import Happening
 from services.allocator.core.state import (
+    EARLY_NODES_MAX,
     PART_COMPLETED,
     PART_FAILED,
     PART_LOST,
@@ -22,8 +23,10 @@ from services.allocator.core.state import (
     SILENT_MS,
     Changes,
     Job,
+    Node,
     Part,
     State,
+    keep_early,
 )
 
 ExecutionFold = Callable[[State, Any, str, Now, Changes], None]
@@ -136,9 +139,16 @@ def _reported(state: State, event: executions.NodeReported, traceparent: str, no
         if alive and (job.job_id, job.attempt) not in running and event.applied >= job.placed_sequence:
             part_ended(state, job, event.node, PART_LOST, now.domain_ms, StopCause.NODE_LOST.value, changes)
     if known is not None:
-        known.boot_id, known.datasets = event.boot_id, sorted(set(event.datasets))
-        known.quarantined = sorted(held.gpu for held in event.quarantined)
+        take_report(known, event)
+    else:
+        keep_early(state.early_reports, event.node, event, EARLY_NODES_MAX)
     changes.nodes[event.node] = None
+
+
+def take_report(node: Node, event: executions.NodeReported) -> None:
+    """What an executor says about its node, besides its runs."""
+    node.boot_id, node.datasets = event.boot_id, sorted(set(event.datasets))
+    node.quarantined = sorted(held.gpu for held in event.quarantined)
 
 
 def _taken(job: Job, node: str) -> None:

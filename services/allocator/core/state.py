@@ -6,9 +6,12 @@ from the parts of jobs and applications, so the two can't disagree. Read `fold.p
 
 from __future__ import annotations
 
+from typing import Any
+
 from msgspec import Struct, field
 
 from schemas.decisions import PlanImproved
+from schemas.executions import NodeReported
 from schemas.forecasts import DemandForecast, SizeForecast
 from schemas.jobs import ApplicationSpec, JobSpec
 from schemas.nodes import Health
@@ -33,8 +36,9 @@ ADVICE_KEPT_SHARE = 0.25
 EARLY_FORECASTS_MAX = 10_000
 """Forecasts that overtook their job; the oldest go first, the job then waits for the next one or takes the prior."""
 
-EARLY_DRAINS_MAX = 1_000
-"""Drains of nodes that telemetry hasn't told of yet; the oldest go first. More than a cluster's nodes that come back together."""
+EARLY_NODES_MAX = 1_000
+"""Orders and reports about nodes that telemetry hasn't told of yet, of each kind; the oldest go first. More than a cluster's nodes that
+come back together."""
 SILENT_MS = 1_800_000
 """A node whose executor left a gang waiting gets nothing new for so long, or until its executor speaks: then it is tried again."""
 
@@ -235,8 +239,8 @@ class State(Struct, dict=True):
     """One cluster. `covered` maps "topic/partition" to the next offset; `last_id` is the last accepted record's id. `advice`: per
     pool the newest answer of full mode (`advice.py`). `rules`: those in force; `use`: per team what its ended jobs used.
     `preemptions`: by the job that waits for its place. `promises`: planned starts of big jobs.
-    `early_drains`: deadline by node that nobody has heard of yet.
-    `cuts`, `repartitions`: by machine whose cards are shared.
+    `early_drains`, `early_reports`: deadline and executor's word by node that telemetry hasn't told of yet.
+    `cuts`: by machine whose cards are shared; `repartitions`: by request.
 
     `dict`: an index derived from the fields may hang on it (`index.py`); it is never encoded.
     """
@@ -259,6 +263,7 @@ class State(Struct, dict=True):
     early_forecasts: dict[str, list[SizeForecast]] = field(default_factory=dict)
     early_demand: dict[str, DemandForecast] = field(default_factory=dict)
     early_drains: dict[str, int] = field(default_factory=dict)
+    early_reports: dict[str, NodeReported] = field(default_factory=dict)
     advice: dict[str, PlanImproved] = field(default_factory=dict)
     rules: Rules = Rules()
     use: dict[str, Use] = field(default_factory=dict)
@@ -266,6 +271,13 @@ class State(Struct, dict=True):
     promises: dict[str, Promise] = field(default_factory=dict)
     cuts: dict[str, Cut] = field(default_factory=dict)
     repartitions: dict[str, Repartition] = field(default_factory=dict)
+
+
+def keep_early(waiting: dict[str, Any], key: str, value: Any, kept_max: int) -> None:
+    """Remember what came before what it is about; the oldest goes first."""
+    waiting[key] = value
+    while len(waiting) > kept_max:
+        del waiting[next(iter(waiting))]
 
 
 def has_aged(advice: PlanImproved, now_ms: int) -> bool:
