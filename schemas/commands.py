@@ -68,7 +68,7 @@ class ChangeRules(Event, frozen=True, kw_only=True):
 
 class RepartitionCards(Event, frozen=True, kw_only=True):
     """Cut cards of a machine into the slots of another pool, once they are empty. They get nothing new from now on; at the deadline what
-    still runs on them is checkpointed and stopped. A later order for the machine replaces one that has not begun.
+    still runs on them is checkpointed and stopped. A later order takes its cards from earlier ones.
     """
 
     request_id: Identifier

@@ -59,8 +59,8 @@ def cards_shaped(state: State, event: CardsShaped, traceparent: str, now: Now, c
     if known is not None and event.revision < known.revision:
         return  # from before an executor's restart, sent late
     state.cuts[event.node] = Cut(event.revision, list(event.pools), "" if event.done else event.detail)
-    order = state.repartitions.get(event.node)
-    if order is not None and event.request_id == order.request_id:
+    order = state.repartitions.get(event.request_id or "")
+    if order is not None and order.machine == event.node:
         _over(state, order)
     for node in nodes_of_machine(state, event.node):
         mark_absent(state, node)
@@ -69,54 +69,64 @@ def cards_shaped(state: State, event: CardsShaped, traceparent: str, now: Now, c
 
 
 def repartition_cards(state: State, event: RepartitionCards, traceparent: str, now: Now, changes: Changes) -> None:
-    """Withhold the cards from now on. Nothing to do, or nothing that could be done: the order changes nothing, but replaces an earlier."""
+    """Withhold the cards from now on; earlier orders lose them. What is cut for the pool already needs nothing."""
     nodes, cut = nodes_of_machine(state, event.node), state.cuts.get(event.node)
-    if cut is None or not any(node.pool == event.pool for node in nodes):
+    if cut is None or event.request_id in state.repartitions or not any(node.pool == event.pool for node in nodes):
         return
-    earlier = state.repartitions.get(event.node)
-    if earlier is not None and earlier.request_id == event.request_id:
-        return
-    if earlier is not None:
-        _over(state, earlier)
+    known = [card for card in sorted(set(event.cards)) if card < len(cut.pools)]
+    begun: set[int] = set()
+    for earlier in [order for order in state.repartitions.values() if order.machine == event.node]:
+        if earlier.asked:
+            begun.update(earlier.cards)  # perhaps it is being done just now: what the cards will be nobody knows
+        earlier.cards = [card for card in earlier.cards if card not in known]
+        _withhold(state, earlier, now)
     changes.nodes[event.node] = None
-    cards = [card for card in sorted(set(event.cards)) if card < len(cut.pools) and cut.pools[card] != event.pool]
-    if not cards:
-        return
+    cards = [card for card in known if cut.pools[card] != event.pool or card in begun]
     deadline_ms = min(FOR_EVER_MS, event.ordered_ms + int(event.deadline_s * 1000))
     order = Repartition(event.request_id, event.node, cards, event.pool, deadline_ms)
-    state.repartitions[event.node] = order
-    for node in nodes:
-        name = _reservation(order, node)
-        state.reservations[name] = Reserved(name, node.node, slots_on(node, cards), now.domain_ms, FOR_EVER_MS)
+    state.repartitions[event.request_id] = order
+    _withhold(state, order, now)
 
 
 def ask_for_reshapes(state: State, changes: Changes) -> None:
     """Orders whose cards are empty by now: their machine's placement says so from this decision on."""
-    for machine, order in state.repartitions.items():
+    for order in state.repartitions.values():
         if not order.asked and not _occupied(state, order):
             order.asked = True
-            changes.nodes[machine] = None
+            changes.nodes[order.machine] = None
 
 
 def reshape_of(state: State, node: Node) -> Reshape | None:
-    """What the placement of a machine's own node asks for."""
-    order = state.repartitions.get(node.node)
-    if order is None or not order.asked:
-        return None
-    return Reshape(request_id=order.request_id, cards=order.cards, pool=order.pool)
+    """What the placement of a machine's own node asks for: one order at a time."""
+    for order in state.repartitions.values():
+        if order.asked and order.machine == node.node:
+            return Reshape(request_id=order.request_id, cards=order.cards, pool=order.pool)
+    return None
 
 
 def is_due_to_leave(state: State, part: Part, now_ms: int) -> bool:
     """Whether a part is on a card under re-partition whose deadline has passed."""
     node = state.nodes.get(part.node)
-    order = None if node is None or not node.machine else state.repartitions.get(node.machine)
-    if node is None or order is None or now_ms < order.deadline_ms:
-        return False
-    return not set(part.gpus).isdisjoint(slots_on(node, order.cards))
+    return node is not None and any(
+        order.machine == node.machine
+        and now_ms >= order.deadline_ms
+        and not set(part.gpus).isdisjoint(slots_on(node, order.cards))
+        for order in state.repartitions.values()
+    )
+
+
+def _withhold(state: State, order: Repartition, now: Now) -> None:
+    """A hard row per node of the machine; an order without cards is over."""
+    if not order.cards:
+        _over(state, order)
+        return
+    for node in nodes_of_machine(state, order.machine):
+        name = _reservation(order, node)
+        state.reservations[name] = Reserved(name, node.node, slots_on(node, order.cards), now.domain_ms, FOR_EVER_MS)
 
 
 def _over(state: State, order: Repartition) -> None:
-    del state.repartitions[order.machine]
+    del state.repartitions[order.request_id]
     for node in nodes_of_machine(state, order.machine):
         state.reservations.pop(_reservation(order, node), None)
 

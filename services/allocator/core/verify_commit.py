@@ -164,8 +164,8 @@ def _open_to_new(state: State, card: Card) -> bool:
         return False
     if not node.machine:
         return True
-    cut, order, on = state.cuts.get(node.machine), state.repartitions.get(node.machine), card[1] // node.slots_per_card
-    if order is not None and on in order.cards:
+    cut, on = state.cuts.get(node.machine), card[1] // node.slots_per_card
+    if any(order.machine == node.machine and on in order.cards for order in state.repartitions.values()):
         return False
     return cut is not None and on < len(cut.pools) and cut.pools[on] == node.pool
 

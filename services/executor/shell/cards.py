@@ -124,6 +124,9 @@ class Cards:
         if not known or any(card >= self.machine.cards for card in wanted.cards):
             self._record(cut.pools, wanted.request_id, "this machine has no such card, or is not set up for that pool")
             return
+        if all(cut.pools[card] == wanted.pool for card in wanted.cards):
+            self._record(cut.pools, wanted.request_id, "")
+            return
         order = Shaping(request_id=wanted.request_id, cards=list(wanted.cards), pool=wanted.pool)
         self._ledger.record(order)
         self._ledger.sync()

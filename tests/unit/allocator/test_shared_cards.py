@@ -113,15 +113,18 @@ def test_at_the_deadline_what_runs_on_the_cards_is_stopped_and_nothing_else() ->
     assert driver.placement(MACHINE).reshape is not None
 
 
-def test_an_order_said_again_or_replaced_leaves_nothing_behind() -> None:
-    driver = shared(halves=0).give(order("p1", [0], HALF, build.START_MS))
-    driver.give(order("p1", [0], HALF, build.START_MS))
+def test_an_order_said_again_changes_nothing_and_a_later_one_takes_its_cards() -> None:
+    driver = shared(halves=0).give(order("p1", [0, 1], HALF, build.START_MS))
+    driver.give(order("p1", [0, 1], HALF, build.START_MS))
+    assert driver.placement(MACHINE).reshape == Reshape(request_id="p1", cards=[0, 1], pool=HALF)
+    driver.give(order("p2", [1, 2], HALF, driver.now_ms))
     assert driver.placement(MACHINE).reshape == Reshape(request_id="p1", cards=[0], pool=HALF)
-    driver.give(order("p2", [1], HALF, driver.now_ms))
-    assert driver.placement(MACHINE).reshape == Reshape(request_id="p2", cards=[1], pool=HALF)
-    driver.give(shaped([HALF] + [WHOLE] * 7, 2, "p1"))  # it was under way: what the cards are is what counts
-    assert driver.state.nodes[HALVES].absent == list(range(2, 16))
-    driver.give(order("p3", [1], WHOLE, driver.now_ms))  # taken back
+    driver.give(shaped([HALF, HALF] + [WHOLE] * 6, 2, "p1"))  # it was under way: what the cards are is what counts
+    assert driver.state.nodes[HALVES].absent == list(range(4, 16))
+    assert driver.placement(MACHINE).reshape == Reshape(request_id="p2", cards=[1, 2], pool=HALF)
+    driver.give(order("p3", [1, 2], WHOLE, driver.now_ms))  # taken back where it isn't done
+    assert driver.placement(MACHINE).reshape == Reshape(request_id="p3", cards=[1, 2], pool=WHOLE)
+    driver.give(shaped([HALF] + [WHOLE] * 7, 3, "p3"))
     assert driver.placement(MACHINE).reshape is None
     assert (driver.state.repartitions, driver.state.reservations) == ({}, {})
 
