@@ -23,12 +23,12 @@ The rules of a shared cluster: quotas, guarantees, shares, queues, aging.
 \b
 gpugrid policy show                 who holds how much, and of what limit
 gpugrid policy check rules.toml     is it sound, and what would it change now?
-gpugrid policy apply rules.toml     put it in force
+gpugrid policy apply rules.yaml     put it in force
 docs/policy.md has every rule with an example.
 """
 Cluster = Annotated[str | None, typer.Option("--cluster", help="Which cluster, if there are several.")]
 RulesFile = Annotated[
-    Path, typer.Argument(metavar="FILE", help="Rules as TOML.", exists=True, dir_okay=False, show_default=False)
+    Path, typer.Argument(metavar="FILE", help="Rules as TOML, or as YAML (.yaml, .yml).", exists=True, dir_okay=False, show_default=False)
 ]
 
 

@@ -1,4 +1,4 @@
-"""A file of rules for people: TOML with the fields of `schemas.rules.Rules`. Every mistake becomes one sentence. Pure.
+"""A file of rules for people: TOML, or YAML by name, with the fields of `schemas.rules.Rules`. Every mistake is one sentence. Pure.
 
 Read next: `policy_effect.py` (what a file would change), docs/policy.md.
 """
@@ -9,14 +9,21 @@ import msgspec
 
 from schemas.rules import Rules
 from services.console.errors import UsageError
+from services.console.policy_yaml import YamlError, read_yaml
+
+YAML_NAMES = (".yaml", ".yml")
 
 
 def read_rules(document: bytes, name: str) -> Rules:
-    """The rules in a TOML document. UsageError names the field, or the line that is no TOML."""
+    """The rules in a document; YAML if `name` ends like one, else TOML. UsageError names the field, or the line that can't be read."""
     try:
+        if name.lower().endswith(YAML_NAMES):
+            return msgspec.convert(read_yaml(document), Rules)
         return msgspec.toml.decode(document, type=Rules)
     except msgspec.ValidationError as error:
         raise UsageError(f"{name}: {error}. docs/policy.md lists every rule with an example.") from None
+    except YamlError as error:
+        raise UsageError(f"{name} can't be used: {error}.") from None
     except (ValueError, UnicodeDecodeError) as error:
         raise UsageError(f"{name} is not TOML ({error}).") from None
 
