@@ -76,7 +76,9 @@ class Reshape(Struct, frozen=True, kw_only=True, omit_defaults=True):
 class NodePlaced(Event, frozen=True, kw_only=True):
     """The whole desired state of one node as of decision `sequence`. What is not listed must not run.
 
-    An executor applies the highest (epoch, sequence) it has seen for its node and ignores older ones.
+    An executor applies the highest (epoch, sequence) it has seen for its node and ignores older ones. Of a machine whose cards are shared:
+    `absent` are slots of cards that are cut for another pool, `withheld` those of cards that are to be cut; `cards_detail`: why the last
+    cut failed.
     """
 
     node: Identifier
@@ -87,3 +89,6 @@ class NodePlaced(Event, frozen=True, kw_only=True):
     time_ms: TimeMs
     assignments: list[Assignment]
     reshape: Reshape | None = None
+    absent: Annotated[list[GpuIndex], Meta(max_length=1024)] = []
+    withheld: Annotated[list[GpuIndex], Meta(max_length=1024)] = []
+    cards_detail: ShortText = ""
