@@ -15,12 +15,13 @@ import msgspec
 
 from schemas.commands import ChangeRules
 from schemas.decisions import DecisionMade, Placed, Preempted, Scaled
-from schemas.executions import JobCompleted, JobFailed, JobStarted, JobStopped, NodeReported
+from schemas.executions import CardsShaped, JobCompleted, JobFailed, JobStarted, JobStopped, NodeReported
 from schemas.jobs import CheckpointMode, JobAccepted, JobRevoked, JobSpec
 from schemas.nodes import Health, NodeStateChanged
 from schemas.registry import TYPES
 from schemas.rules import Limits, QueueRules, Rules
 from tests.simulation.system.evidence import Evidence
+from tests.simulation.system.world_slots import HALF, HALVES, MACHINE
 
 HELD_S_MAX = 900.0
 """So long a block may be held beyond its victims' own checkpoint waits (docs/policy.md: 15 minutes)."""
@@ -34,6 +35,7 @@ class Attempt:
     number: int
     sequence: int
     placed_ms: int
+    pool: str
     parts: dict[str, int]
     cards: frozenset[Card]
     ran: set[str] = field(default_factory=set)
@@ -61,6 +63,7 @@ class RulesWalk:
         self._attempts: dict[str, Attempt] = {}
         self._nodes: dict[str, tuple[int, int]] = {}
         self._boots: dict[str, str] = {}
+        self._cut = -1
         self._blocks: dict[str, Block] = {}
         self._lost_to: set[tuple[str, str]] = set()
 
@@ -95,6 +98,8 @@ class RulesWalk:
                 self._node(event)
             case NodeReported():
                 self._reported(event)
+            case CardsShaped():
+                self._shaped(event)
             case JobStarted() | JobCompleted() | JobFailed() | JobStopped():
                 self._told(event, now_ms)
 
@@ -136,6 +141,17 @@ class RulesWalk:
         if event.node in self._nodes:
             self._boots[event.node] = event.boot_id
 
+    def _shaped(self, event: CardsShaped) -> None:
+        """What was on slots that are no more holds nothing."""
+        if event.revision < self._cut:
+            return
+        self._cut = event.revision
+        for attempt in self._attempts.values():
+            per_card = 2 if attempt.pool == HALF else 1
+            for node, gpu in attempt.cards:
+                if node in (MACHINE, HALVES) and event.pools[gpu // per_card] != attempt.pool:
+                    attempt.parts.pop(node, None)
+
     def _holds(self, job_id: str) -> bool:
         attempt = self._attempts.get(job_id)
         return attempt is not None and bool(attempt.parts)
@@ -156,6 +172,7 @@ class RulesWalk:
                     number=effect.attempt,
                     sequence=record.sequence,
                     placed_ms=record.now_ms,
+                    pool=effect.pool,
                     parts={part.node: len(part.gpus) for part in effect.placed},
                     cards=_cards(effect),
                 )
@@ -165,29 +182,29 @@ class RulesWalk:
 
     def _limits(self, record: DecisionMade, starts: list[Placed]) -> None:
         """Of every group that a start belongs to: what it holds now, and how many of its jobs hold anything."""
-        gpus: Counter[str] = Counter()
+        gpus: Counter[tuple[str, str]] = Counter()
         jobs: Counter[str] = Counter()
         for job_id, attempt in self._attempts.items():
             if attempt.parts:
-                for group in dict(self._groups(self._specs[job_id])):
-                    gpus[group] += sum(attempt.parts.values())
+                for group in dict(self._groups(self._specs[job_id], attempt.pool)):
+                    gpus[group, attempt.pool] += sum(attempt.parts.values())
                     jobs[group] += 1
         for effect in starts:
-            for group, limits in self._groups(self._specs[effect.job_id]):
-                most = limits.maximum.get(effect.pool)
-                if most is not None and gpus[group] > most:
-                    self._wrong(record, f"{effect.job_id} starts: {group} holds {gpus[group]} GPUs, {most} allowed")
+            for group, limits in self._groups(self._specs[effect.job_id], effect.pool):
+                most, held = limits.maximum.get(effect.pool), gpus[group, effect.pool]
+                if most is not None and held > most:
+                    self._wrong(record, f"{effect.job_id} starts: {group} holds {held} GPUs, {most} allowed")
                 if limits.running_max is not None and jobs[group] > limits.running_max:
                     count = limits.running_max
                     self._wrong(record, f"{effect.job_id} starts: {group} runs {jobs[group]} jobs, {count} allowed")
 
-    def _groups(self, spec: JobSpec) -> Iterator[tuple[str, Limits]]:
+    def _groups(self, spec: JobSpec, pool: str) -> Iterator[tuple[str, Limits]]:
         rules = self._rules
         yield "the organisation", rules.organisation
         team = rules.teams.get(spec.team, rules.each_team)
         yield f"team {spec.team}", team
         if not team.borrows:
-            yield f"team {spec.team}", Limits(maximum={"h100": team.guaranteed.get("h100", 0)})
+            yield f"team {spec.team}", Limits(maximum={pool: team.guaranteed.get(pool, 0)})
         yield f"user {spec.team}/{spec.user}", team.users.get(spec.user, team.each_user)
         yield f"queue {spec.queue}", self._queue(spec)
 

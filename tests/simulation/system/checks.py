@@ -9,6 +9,7 @@ from tests.simulation.system.check_jobs import check_jobs, lives_of
 from tests.simulation.system.check_log import LogWalk, last_shown
 from tests.simulation.system.check_machines import check_machines
 from tests.simulation.system.check_planned_starts import PlannedStarts
+from tests.simulation.system.check_pools import PoolsWalk
 from tests.simulation.system.check_rules import RulesWalk
 from tests.simulation.system.check_slots import check_slots
 from tests.simulation.system.evidence import Evidence
@@ -29,6 +30,7 @@ def check(evidence: Evidence) -> list[str]:
         *check_machines(evidence, lives),
         *check_slots(evidence, log.state),
         *RulesWalk(evidence).walk().violations,
+        *PoolsWalk(evidence).walk().violations,
         *PlannedStarts(evidence).walk().violations,
         *[f"dead letter: {letter}" for letter in evidence.dead_letters if getattr(letter, "reason", "") == INTERNAL],
     ]
