@@ -11,6 +11,7 @@ import sys
 COMMANDS: dict[str, list[str]] = {
     "allocator": ["-m", "bench.allocator"],
     "backtest": ["-m", "bench.backtest"],
+    "mixed": ["-m", "bench.mixed"],
     "rules": ["-m", "bench.rules"],
     "latency": ["-m", "bench.pipeline", "latency"],
     "throughput": ["-m", "bench.pipeline", "throughput"],
