@@ -243,7 +243,8 @@ def _explain_ended(view: JobView, status: JobStatusChanged, now_ms: int) -> Expl
     because = _because(code) if status.state is JobState.FAILED else ""
     lines = [status.detail] if status.detail and status.detail != code else []
     if status.started_ms is not None and status.submitted_ms is not None:
-        waited = duration_text((status.started_ms - status.submitted_ms) / 1000)
+        waited_ms = max(0, status.started_ms - status.submitted_ms)  # a wrong clock may say otherwise
+        waited = duration_text(waited_ms / 1000)
         lines.append(f"It had waited {waited} before it started; attempts: {max(1, status.attempt)}.")
     elif status.started_ms is None:
         lines.append("It never started.")

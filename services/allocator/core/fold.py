@@ -185,10 +185,14 @@ def _node_state(state: State, event: nodes.NodeStateChanged, traceparent: str, n
         return  # from a telemetry that was frozen, or sent twice
     returned = event.incarnation > node.incarnation
     node.health, node.incarnation, node.said_ms = event.health, event.incarnation, event.time_ms
+    before = node.healthy
     if healthy:
         node.size = max(node.size, len(healthy))
         node.healthy = healthy + [False] * (node.size - len(healthy))
         mark_absent(state, node)
+    if node.healthy != before:  # who runs on these cards is told (`remarks.py`), whatever becomes of it
+        here = (job for job in state.jobs.values() if any(part.node == event.node for part in job.parts))
+        changes.jobs.update(dict.fromkeys(job.job_id for job in here))
     if event.topology is not None:
         node.links = links_of(event.topology.nvlink_domains, node.size)
     if event.health is nodes.Health.LOST or returned:

@@ -29,6 +29,8 @@ from services.allocator.core.state import (
     keep_early,
 )
 
+CLOCKS_AGREE_MS = 5_000
+"""Kept clocks agree to a few milliseconds; a start stamped earlier than this before its submission tells of one that isn't."""
 ExecutionFold = Callable[[State, Any, str, Now, Changes], None]
 
 
@@ -59,6 +61,7 @@ def _started(state: State, event: executions.JobStarted, traceparent: str, now: 
     part.status = PART_RUNNING
     job.started_ms = max(job.started_ms or 0, _moment(job, event.time_ms, now))
     job.heard_ms = now.domain_ms
+    job.skewed |= event.time_ms < job.submitted_ms - CLOCKS_AGREE_MS
     if job.state is JobState.STARTING and all(part.status != PART_PLACED for part in job.parts):
         move(job, Happening.STARTED)
     changes.job(job)

@@ -11,14 +11,11 @@ from services.allocator.core.index import index_of
 from services.allocator.core.promises import promise_sentence
 from services.allocator.core.quotas import Holdings
 from services.allocator.core.reasons import SENTENCES, reason_named
+from services.allocator.core.remarks import remarks
 from services.allocator.core.slots import reshape_of
 from services.allocator.core.speeds import speed_in
 from services.allocator.core.state import PARTS_ALIVE, App, Changes, Job, Part, State
 
-OVERTIME = "overtime"
-OVERTIME_SENTENCE = (
-    "It has run longer than the P90 of its forecast; it keeps its GPUs, at the longest until its time limit."
-)
 APPLICATION_ATTEMPT = 1
 """Applications are scaled in place under one attempt."""
 
@@ -119,10 +116,10 @@ def _status_of_job(state: State, job: Job, position: int | None, holdings: Holdi
     if job.state is JobState.QUEUED and job.reason:
         detail = SENTENCES[reason_named(job.reason)] + holdings.full_groups(job) + pool_sentence(job)
         detail += promise_sentence(state.promises.get(job.job_id))
-    elif job.state in (JobState.STARTING, JobState.RUNNING) and job.staging_s >= 1 and not detail and not job.overtime:
+    elif (said := remarks(state, job)) is not None:
+        reason, detail = said
+    elif job.state in (JobState.STARTING, JobState.RUNNING) and job.staging_s >= 1 and not detail:
         detail = f"Its nodes don't keep all of its data: about {_span(job.staging_s)} of its expected time are for bringing it."
-    elif job.state is JobState.RUNNING and job.overtime:
-        reason, detail = OVERTIME, OVERTIME_SENTENCE
     return JobStatusChanged(
         job_id=job.job_id,
         state=job.state,

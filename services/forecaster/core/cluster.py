@@ -100,7 +100,7 @@ class ClusterForecasts:
         facts = facts_of(event, traceparent)
         belief = first_belief(event.spec, facts, acceptable(self._pools, event.pools))
         facts = with_day_one(event.spec, facts, belief)
-        early, dropped = self.ledger.accept(facts, belief)
+        early, dropped = self.ledger.accept(facts, event.submitted_ms, belief)
         if dropped is not None:
             self._published.pop(dropped.facts.job_id, None)
             if dropped.run is not None:

@@ -114,6 +114,14 @@ class ForecasterHandler:
         """The partitions this process answers for from now on; before the first call, all of them."""
         self._own = partitions
 
+    def told(self) -> Counter[str]:
+        """Records by what became of them, those not learnt from included."""
+        found = Counter(self.counts)
+        for state in self.owned():
+            for reason, count in state.ledger.ignored.items():
+                found[f"ignored {reason}"] += count
+        return found
+
     def owned(self) -> list[ClusterForecasts]:
         """State of the clusters this process answers for, as far as there is any."""
         self._settle()

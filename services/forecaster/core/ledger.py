@@ -23,6 +23,8 @@ JOBS_REMEMBERED_MAX = 50_000
 EARLY_JOBS_MAX = 4_096
 EARLY_EVENTS_MAX = 16
 """Executions can overtake their job (other topic): kept until it comes, this many jobs and reports per job."""
+CLOCKS_AGREE_MS = 5_000
+"""A run that began this long before its job was submitted was stamped by a wrong clock: nothing it says of time is believed."""
 NEVER_RAN = (FailureCause.SPAWN, FailureCause.WORKING_DIRECTORY, FailureCause.PREFLIGHT, FailureCause.DISK_FULL)
 
 Execution = JobStarted | JobStopped | JobCompleted | JobFailed
@@ -71,9 +73,11 @@ class Run:
 
 @dataclass(slots=True)
 class Entry:
-    """A known job. `belief`: from what it tells of its model; `ended_attempt`: newest attempt that is over."""
+    """A known job. `submitted_ms`: as its submitter stamped it. `belief`: from what it tells of its model; `ended_attempt`: newest attempt
+    that is over."""
 
     facts: Facts
+    submitted_ms: int
     belief: FirstBelief | None = None
     run: Run | None = None
     ended_attempt: int = 0
@@ -98,11 +102,13 @@ class Ledger:
     ignored: Counter[str] = field(default_factory=Counter)
     """Reports not used, by reason."""
 
-    def accept(self, facts: Facts, belief: FirstBelief | None = None) -> tuple[list[Execution], Entry | None]:
+    def accept(
+        self, facts: Facts, submitted_ms: int, belief: FirstBelief | None = None
+    ) -> tuple[list[Execution], Entry | None]:
         """Remember a job. Returns executions that were waiting for it, and the entry that made room."""
         if facts.job_id in self.jobs:
             return [], None
-        self.jobs[facts.job_id] = Entry(facts, belief)
+        self.jobs[facts.job_id] = Entry(facts, submitted_ms, belief)
         dropped = None
         if len(self.jobs) > JOBS_REMEMBERED_MAX:
             dropped = self.jobs.pop(next(iter(self.jobs)))
@@ -149,7 +155,11 @@ class Ledger:
         entry.run = None
         entry.ended_attempt = event.attempt
         duration_s = event.run_s if event.run_s > 0 else (event.time_ms - run.start_ms) / 1000.0
-        return Ended(run, event.time_ms, duration_s * run.speed, self._worth(event, duration_s))
+        worth = self._worth(event, duration_s)
+        if worth is not Worth.NOTHING and run.start_ms < entry.submitted_ms - CLOCKS_AGREE_MS:
+            self.ignored["started_before_submission"] += 1
+            worth = Worth.NOTHING
+        return Ended(run, event.time_ms, duration_s * run.speed, worth)
 
     def _worth(self, event: JobStopped | JobCompleted | JobFailed, duration_s: float) -> Worth:
         if duration_s <= 0:

@@ -44,5 +44,5 @@ class ModelMetrics:
             self._outcomes.labels(state.cluster).set(verdict.score.runs)
             self._drifting.labels(state.cluster).set(verdict.watch is Watch.DRIFTING)
             self._keys.labels(state.cluster).set(state.durations.history.key_count)
-        for what, count in handler.counts.items():
+        for what, count in handler.told().items():
             self._records.labels(what).set(count)

@@ -10,6 +10,8 @@ from schemas.decisions import Placed
 from schemas.executions import StopCause
 from schemas.nodes import Health
 from schemas.status import JobState
+from services.allocator.core.fold_executions import CLOCKS_AGREE_MS
+from services.allocator.core.remarks import CLOCK_SKEW, ON_BROKEN_GPUS
 from services.allocator.core.snapshot import restore, take
 from tests import build
 from tests.allocator_driver import Driver
@@ -49,6 +51,35 @@ def test_a_full_node_with_broken_cards_has_nothing_free(healthy: int):
     assert all(gpu < healthy for part in driver.job("fresh").parts for gpu in part.gpus)
 
 
+@pytest.mark.parametrize("healthy", [7, 6, 1, 0])
+def test_a_job_on_cards_that_break_under_it_is_flagged_until_they_are_well(healthy: int):
+    driver = cluster(nodes=2)
+    submit(driver, "whole", 16)
+    start(driver, "whole")
+    submit(driver, "other", 1)
+    broken = replace(
+        build.node("n00", health=Health.DEGRADED, unhealthy=tuple(range(healthy, 8))), time_ms=driver.now_ms + 1
+    )
+    driver.give(broken)
+    status = driver.status("whole")
+    assert (status.state, status.reason) == (JobState.RUNNING, ON_BROKEN_GPUS)
+    assert f"{8 - healthy} on n00" in status.detail
+    assert "n01" not in status.detail
+    assert driver.status("other").reason != ON_BROKEN_GPUS, "it holds none of them"
+    driver.give(replace(build.node("n00"), time_ms=driver.now_ms + 2))
+    assert (driver.status("whole").state, driver.status("whole").reason) == (JobState.RUNNING, None)
+
+
+def test_broken_cards_that_nobody_holds_flag_nobody():
+    driver = cluster()
+    submit(driver, "half", 4)
+    start(driver, "half")
+    held = set(driver.job("half").parts[0].gpus)
+    free = tuple(gpu for gpu in range(8) if gpu not in held)
+    driver.give(replace(build.node("n00", health=Health.DEGRADED, unhealthy=free), time_ms=driver.now_ms + 1))
+    assert driver.status("half").reason is None
+
+
 @pytest.mark.parametrize("ahead_ms", [-86_400_000, 60_000, 3_600_000])
 def test_a_start_stamped_before_its_submission_waited_no_time_and_jumps_no_queue(ahead_ms: int):
     driver = cluster()
@@ -63,6 +94,21 @@ def test_a_start_stamped_before_its_submission_waited_no_time_and_jumps_no_queue
     status = driver.status("first")
     assert status.started_ms is not None
     assert build.START_MS <= status.started_ms <= driver.now_ms
+    assert (status.reason, "tells nothing" in status.detail) == (CLOCK_SKEW, True), "flagged"
+
+
+@pytest.mark.parametrize(
+    ("early_ms", "flagged"), [(CLOCKS_AGREE_MS, False), (CLOCKS_AGREE_MS + 1, True), (3_600_000, True)]
+)
+def test_a_start_stamped_by_a_late_clock_is_flagged_and_waited_no_time(early_ms: int, flagged: bool):
+    driver = cluster()
+    submit(driver, "j", 8)
+    driver.give(build.started("j", "n00", driver.now_ms - early_ms))
+    status = driver.status("j")
+    assert status.started_ms is not None
+    assert status.submitted_ms is not None
+    assert status.started_ms - status.submitted_ms == 0
+    assert (status.reason == CLOCK_SKEW) == flagged
 
 
 def test_a_restarted_controller_never_admits_a_finished_job_again():
