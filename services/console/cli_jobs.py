@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from services.console.errors import ConsoleError, UsageError
-from services.console.flags import AsJson, JobId, duration
+from services.console.flags import AcceptedModels, AcceptedPools, AsJson, JobId, Speeds, duration
 from services.console.session import Session, note_incomplete
 
 if TYPE_CHECKING:
@@ -43,21 +43,9 @@ def submit(
     ] = None,
     job_id: Annotated[str | None, typer.Option("--id", help="Made up if left out.", show_default=False)] = None,
     memory: Annotated[int, typer.Option(help="MiB per GPU.", min=0)] = 0,
-    pool: Annotated[
-        list[str] | None, typer.Option(help="Acceptable pool, the preferred one first; repeatable.", show_default=False)
-    ] = None,
-    gpu_model: Annotated[
-        list[str] | None,
-        typer.Option(help="All pools of this GPU model are acceptable; repeatable.", show_default=False),
-    ] = None,
-    speed: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="POOL=NUMBER",
-            help="How fast it is in a pool or on a GPU model, beside the others; repeatable. Without: measured ratios.",
-            show_default=False,
-        ),
-    ] = None,
+    pool: AcceptedPools = None,
+    gpu_model: AcceptedModels = None,
+    speed: Speeds = None,
     queue: Annotated[str, typer.Option()] = "default",
     checkpoint: Annotated[bool, typer.Option("--checkpoint", help="It saves its work when asked by signal.")] = False,
     attempts: Annotated[int, typer.Option(min=1, max=100, help="Starts at most, failures included.")] = 1,

@@ -11,6 +11,20 @@ JobId = Annotated[str, typer.Argument(metavar="JOB", help="Job or application id
 NodeId = Annotated[
     str, typer.Argument(metavar="NODE", help="Node id, as `gpugrid nodes` shows it.", show_default=False)
 ]
+AcceptedPools = Annotated[
+    list[str] | None, typer.Option(help="Acceptable pool, the preferred one first; repeatable.", show_default=False)
+]
+AcceptedModels = Annotated[
+    list[str] | None, typer.Option(help="All pools of this GPU model are acceptable; repeatable.", show_default=False)
+]
+Speeds = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="POOL=NUMBER",
+        help="How fast it is in a pool or on a GPU model, beside the others; repeatable. Without: measured ratios.",
+        show_default=False,
+    ),
+]
 Pool = Annotated[str | None, typer.Option("--pool", help="Only this pool.")]
 
 
