@@ -37,6 +37,9 @@ REASON_HELP: dict[Reason, tuple[str, ...]] = {
     Reason.MEMORY_EXCEEDS_GPU: (
         "Ask for less memory per GPU, use more GPUs with less memory each, or name a pool with larger GPUs.",
     ),
+    Reason.SIZE_EXCEEDS_CARD: (
+        "Offer at most as many slots as one card of the pool has, or name the pool of whole cards.",
+    ),
     Reason.NODE_DEGRADED: (
         "Look at `gpugrid nodes`: bring the suspect or lost node back, or undrain it (`gpugrid undrain NODE`).",
     ),

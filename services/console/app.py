@@ -70,6 +70,7 @@ def build_app() -> typer.Typer:
     add("migrations", migration_command.migrations, GRID)
     add("drain", cli_grid.drain, GRID)
     add("undrain", cli_grid.undrain, GRID)
+    add("partition", cli_grid.partition, GRID)
     app.add_typer(cli_policy.build_policy(), name="policy", rich_help_panel=GRID)
     app.add_typer(cli_forecast.build_forecast(), name="forecast", rich_help_panel=FORECAST)
     add("conform", cli_conform.conform, LOG)

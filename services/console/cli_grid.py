@@ -1,4 +1,4 @@
-"""Commands about the grid and its nodes: grid, nodes, drain, undrain. Signatures and help here, the work elsewhere."""
+"""Commands about the grid and its nodes: grid, nodes, drain, undrain, partition. Signatures and help here, the work elsewhere."""
 
 from __future__ import annotations
 
@@ -116,3 +116,50 @@ def undrain(ctx: typer.Context, node: NodeId, as_json: AsJson = False) -> None:
         session.json(sent)
     else:
         session.print(f"{node} may be used again.")
+
+
+def partition(
+    ctx: typer.Context,
+    node: NodeId,
+    pool: Annotated[str, typer.Option("--pool", help="Whose slots the cards shall have.", show_default=False)],
+    cards: Annotated[
+        str, typer.Option(metavar="6,7", help="Which cards, by their index.", show_default="all of them")
+    ] = "",
+    deadline: Annotated[
+        float,
+        typer.Option(
+            parser=duration,
+            metavar="1h",
+            help="Then what still runs on them is checkpointed and stopped.",
+            show_default="1 day",
+        ),
+    ] = 86_400.0,
+    cause: Annotated[str, typer.Option(help="Why, for the record.")] = "",
+    as_json: AsJson = False,
+) -> None:
+    """Cut cards of a machine into the slots of another pool, once they are empty.
+
+    The cards get nothing new from now on. Order the pool they have to take an order back.
+
+    \b
+    gpugrid partition n03 --cards 6,7 --pool h100-half --deadline 1h
+    gpugrid partition n03 --pool h100
+    """
+    from services.console import orders
+
+    session: Session = ctx.obj
+    try:
+        chosen = [int(card) for card in cards.split(",")] if cards else None
+    except ValueError:
+        raise typer.BadParameter(f"{cards!r} is not a list of cards like 6,7", param_hint="--cards") from None
+    if chosen is not None and min(chosen) < 0:
+        raise typer.BadParameter("cards count from 0", param_hint="--cards")
+    sent = session.run(
+        orders.partition_cards(session, node, cards=chosen, pool=pool, deadline_s=deadline, cause=cause),
+        f"Ordering a cut on {node}",
+    )
+    if as_json:
+        session.json(sent)
+    else:
+        words = ", ".join(str(card) for card in sent["cards"])
+        session.print(f"Cards {words} of {node} will be cut for {pool}; `gpugrid nodes` shows how far it is.")

@@ -113,6 +113,15 @@ class World:
     unreadable: int = 0
     complete: bool = True
 
+    def is_draining(self, node: NodeStateChanged) -> bool:
+        """Itself, or the machine that it is a part of."""
+        return node.node in self.draining or node.machine in self.draining
+
+    def absent(self, node: str) -> frozenset[int]:
+        """Slots that aren't there at present: their cards are cut for another pool."""
+        placed = self.placements.get(node)
+        return frozenset() if placed is None else frozenset(placed.absent)
+
     def pool_nodes(self, pool: str | None) -> list[NodeStateChanged]:
         """Nodes of a pool (or all) in the pool's GPU order."""
         chosen = [node for node in self.nodes.values() if pool is None or node.pool == pool]

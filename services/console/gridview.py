@@ -78,8 +78,9 @@ def grid_of_world(world: World, pool: str | None, *, now_ms: int, step_s: int, s
     rows = []
     for state in world.pool_nodes(pool):
         down = state.health is Health.LOST
-        held = state.health is Health.SUSPECT or state.node in world.draining
-        for card in sorted(state.gpus, key=lambda one: one.index):
+        held = state.health is Health.SUSPECT or world.is_draining(state)
+        absent = world.absent(state.node)
+        for card in sorted((one for one in state.gpus if one.index not in absent), key=lambda one: one.index):
             cells: list[Cell | None] = [None] * steps
             if (state.node, card.index) in lasting:
                 job_id, application, left = lasting[state.node, card.index]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 from typing import Any
 
-from schemas.commands import CheckpointJob, DrainNode, UndrainNode
+from schemas.commands import CheckpointJob, DrainNode, RepartitionCards, UndrainNode
 from schemas.executions import JobCheckpointed, JobCompleted, JobFailed, JobStopped
 from schemas.jobs import CheckpointMode
 from schemas.messages import message
@@ -32,6 +32,37 @@ async def undrain_node(session: Session, node: str) -> dict[str, Any]:
     return await _order(
         session, UndrainNode(node=node, cluster=cluster, ordered_ms=now_ms), node, "undrain", now_ms, partition
     )
+
+
+async def partition_cards(
+    session: Session, machine: str, *, cards: list[int] | None, pool: str, deadline_s: float, cause: str
+) -> dict[str, Any]:
+    """Order that cards (None: all) are cut for another pool. ConsoleError for a machine, pool or card that isn't there."""
+    world = await queries.load_world(session)
+    parts = {node.pool: node for node in world.nodes.values() if node.machine == machine}
+    own = world.nodes.get(machine)
+    if own is None or not parts:
+        hint = "its cards are not shared (GPUGRID_SLOT_POOLS of its agent and executor)" if own else "no such node"
+        raise ConsoleError(f"{machine} can't be partitioned: {hint}.")
+    if pool not in parts:
+        raise ConsoleError(f"{machine} can't be cut for pool {pool}: it is set up for {', '.join(sorted(parts))}.")
+    count = len(own.gpus)
+    chosen = list(range(count)) if cards is None else sorted(set(cards))
+    if not chosen or chosen[-1] >= count:
+        raise ConsoleError(f"{machine} has cards 0 to {count - 1}.")
+    now_ms = session.clock().now_ms()
+    event = RepartitionCards(
+        request_id=f"partition-{machine}-{secrets.token_hex(4)}",
+        cluster=own.cluster,
+        node=machine,
+        cards=chosen,
+        pool=pool,
+        ordered_ms=now_ms,
+        deadline_s=deadline_s,
+        cause=cause,
+    )
+    sent = await _order(session, event, machine, "partition", now_ms, world.node_partition[machine])
+    return {**sent, "request_id": event.request_id, "cards": chosen, "pool": pool}
 
 
 async def checkpoint_job(session: Session, job_id: str) -> dict[str, Any]:
@@ -79,7 +110,12 @@ async def _home(session: Session, node: str) -> tuple[str, int]:
 
 
 async def _order(
-    session: Session, event: DrainNode | UndrainNode | CheckpointJob, node: str, verb: str, now_ms: int, partition: int
+    session: Session,
+    event: DrainNode | UndrainNode | CheckpointJob | RepartitionCards,
+    node: str,
+    verb: str,
+    now_ms: int,
+    partition: int,
 ) -> dict[str, Any]:
     traceparent = new_traceparent()
     order_id = f"{node}/{verb}/{now_ms}/{secrets.token_hex(4)}"

@@ -95,7 +95,7 @@ def rows_of_plan(posed: Posed, plan: Plan, steps: int) -> list[Row]:
     rows = []
     for node in posed.layout.nodes:
         first = posed.layout.first[node.node]
-        for gpu in range(node.size):
+        for gpu in (gpu for gpu in range(node.size) if gpu not in node.absent):
             down = node.health is Health.LOST or not node.healthy[gpu]
             held = node.health is Health.SUSPECT or node.draining
             rows.append(Row(node.node, gpu, tuple(cells[first + gpu]), down, held))

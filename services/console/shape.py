@@ -31,6 +31,8 @@ class NodeShape:
     gpus: int
     free: tuple[int, ...]
     usable: bool
+    absent: int = 0
+    """Slots of shared cards that are cut for another pool at present."""
 
     @property
     def largest_run(self) -> int:
@@ -45,7 +47,7 @@ class NodeShape:
 
     @property
     def whole(self) -> bool:
-        return self.usable and len(self.free) == self.gpus > 0
+        return self.usable and len(self.free) == self.gpus > 0 and not self.absent
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,14 +125,15 @@ def pool_shape(world: World, pool: str | None = None) -> PoolShape:
     held = world.holder_of()
     shapes = []
     for node in world.pool_nodes(pool):
-        usable = node.health in (Health.USABLE, Health.DEGRADED) and node.node not in world.draining
-        gpus = sorted(gpu.index for gpu in node.gpus)
+        usable = node.health in (Health.USABLE, Health.DEGRADED) and not world.is_draining(node)
+        absent = world.absent(node.node)
+        gpus = sorted(gpu.index for gpu in node.gpus if gpu.index not in absent)
         free = tuple(
             gpu.index
             for gpu in sorted(node.gpus, key=lambda one: one.index)
-            if usable and gpu.healthy and (node.node, gpu.index) not in held
+            if usable and gpu.healthy and (node.node, gpu.index) not in held and gpu.index not in absent
         )
-        shapes.append(NodeShape(node.node, len(gpus), free, usable))
+        shapes.append(NodeShape(node.node, len(gpus), free, usable, len(absent)))
     return PoolShape(pool, tuple(shapes))
 
 

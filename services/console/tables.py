@@ -142,14 +142,21 @@ def nodes_table(world: World) -> Table:
             node.node,
             node.pool,
             Text(node.health.value + (", draining" if row["draining"] else ""), style=HEALTH_STYLES[node.health]),
-            str(row["gpus"]),
+            str(row["gpus"] - len(row["absent"])) + (f" of {row['gpus']}" if row["absent"] else ""),
             str(len(row["free"])),
             "" if row["utilization_pct"] is None else f"{row['utilization_pct']:.0f}",
             node.gpu_model,
             " ".join(f"{job['job_id']}:{gpu_ranges(job['gpus'])}" for job in row["jobs"]),
-            "; ".join(_finding_text(finding) for finding in row["findings"]),
+            "; ".join([*_cards_text(row), *(_finding_text(finding) for finding in row["findings"])]),
         )
     return table
+
+
+def _cards_text(row: dict[str, Any]) -> list[str]:
+    """Of a machine whose cards are shared: what is to be cut, and why the last cut failed."""
+    cards = sorted({slot // row["slots_per_card"] for slot in row["withheld"]})
+    found = [f"cards {gpu_ranges(cards)} are being emptied or cut"] if cards else []
+    return [*found, f"last cut: {row['cards_detail']}"] if row["cards_detail"] else found
 
 
 def node_rows(world: World) -> list[dict[str, Any]]:
@@ -165,8 +172,13 @@ def node_rows(world: World) -> list[dict[str, Any]]:
                 "cluster": node.cluster,
                 "pool": node.pool,
                 "health": node.health.value,
-                "draining": node.node in world.draining,
+                "draining": world.is_draining(node),
                 "gpus": len(node.gpus),
+                "machine": node.machine,
+                "slots_per_card": node.slots_per_card,
+                "absent": list(placed.absent) if placed else [],
+                "withheld": list(placed.withheld) if placed else [],
+                "cards_detail": placed.cards_detail if placed else "",
                 "unhealthy": [gpu.index for gpu in node.gpus if not gpu.healthy],
                 "free": list(shapes[node.node].free),
                 "utilization_pct": sum(measured) / len(measured) if measured else None,

@@ -12,7 +12,7 @@ from services.allocator.core.promises import promise_sentence
 from services.allocator.core.quotas import Holdings
 from services.allocator.core.reasons import SENTENCES, reason_named
 from services.allocator.core.remarks import remarks
-from services.allocator.core.slots import reshape_of
+from services.allocator.core.slots import cards_detail, reshape_of, withheld_on
 from services.allocator.core.speeds import speed_in
 from services.allocator.core.state import PARTS_ALIVE, App, Changes, Job, Part, State
 
@@ -41,6 +41,9 @@ def placements(state: State, nodes: list[str]) -> list[NodePlaced]:
             time_ms=state.now_ms,
             assignments=sorted(assignments, key=lambda item: item.gpus),
             reshape=reshape_of(state, state.nodes[node]),
+            absent=state.nodes[node].absent,
+            withheld=withheld_on(state, state.nodes[node]),
+            cards_detail=cards_detail(state, state.nodes[node]),
         )
         for node, assignments in wanted.items()
     ]

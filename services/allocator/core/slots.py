@@ -80,7 +80,7 @@ def repartition_cards(state: State, event: RepartitionCards, traceparent: str, n
             begun.update(earlier.cards)  # perhaps it is being done just now: what the cards will be nobody knows
         earlier.cards = [card for card in earlier.cards if card not in known]
         _withhold(state, earlier, now)
-    changes.nodes[event.node] = None
+    changes.nodes.update(dict.fromkeys(node.node for node in nodes))
     cards = [card for card in known if cut.pools[card] != event.pool or card in begun]
     deadline_ms = min(FOR_EVER_MS, event.ordered_ms + int(event.deadline_s * 1000))
     order = Repartition(event.request_id, event.node, cards, event.pool, deadline_ms)
@@ -102,6 +102,18 @@ def reshape_of(state: State, node: Node) -> Reshape | None:
         if order.asked and order.machine == node.node:
             return Reshape(request_id=order.request_id, cards=order.cards, pool=order.pool)
     return None
+
+
+def withheld_on(state: State, node: Node) -> list[int]:
+    """Slots of the node on cards that are to be cut anew."""
+    orders = (order for order in state.repartitions.values() if node.machine and order.machine == node.machine)
+    return sorted(slot for order in orders for slot in slots_on(node, order.cards))
+
+
+def cards_detail(state: State, node: Node) -> str:
+    """Why the last cut on a machine failed, for people who look at its own node."""
+    cut = state.cuts.get(node.node)
+    return "" if cut is None else cut.detail
 
 
 def is_due_to_leave(state: State, part: Part, now_ms: int) -> bool:

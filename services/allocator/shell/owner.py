@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from schemas.catalog import Catalog
 from schemas.decisions import Covered, DecisionInput
 from schemas.messages import message
-from schemas.placements import Assignment, Reshape
+from schemas.placements import NodePlaced
 from schemas.records import Message, Now
 from services.allocator.core.advance import advance
 from services.allocator.core.config import Policy
@@ -49,7 +51,7 @@ class ClusterOwner:
         self._client_id = client_id
         self._slot = SLOTS[0]
         self._since_snapshot = 0
-        self._shown: dict[str, tuple[list[Assignment], Reshape | None]] = {}
+        self._shown: dict[str, NodePlaced] = {}
         self.decide_s = 0.0
         self.partition = catalog.partition_of(cluster)
         self.producer = producer
@@ -131,7 +133,7 @@ class ClusterOwner:
         messages = []
         for placed in placements(self.state, list(changes.nodes)):
             # A report that a job started changes its status, not what its node shall do: executors needn't hear of it.
-            desired = (placed.assignments, placed.reshape)
+            desired = replace(placed, sequence=0, epoch=0, time_ms=0)
             if self._shown.get(placed.node) != desired:
                 self._shown[placed.node] = desired
                 messages.append(self._message(placed, placed.node, f"{identity}/{placed.node}"))
