@@ -5,19 +5,17 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-from pathlib import Path
 
 from services.allocator.shell.warmup import use_kernel_cache, warm_up
 
 use_kernel_cache()  # numba reads its cache folder when it is imported, so this comes first
 
-from schemas.catalog import Catalog, read_catalog  # noqa: E402
 from services.allocator.shell.full_mode import FullMode  # noqa: E402
 from services.allocator.shell.full_process import ProcessSolver  # noqa: E402
 from services.allocator.shell.loop import Allocator  # noqa: E402
 from services.allocator.shell.observe import DecisionObserver  # noqa: E402
 from services.allocator.shell.settings import AllocatorConfig, settings_of  # noqa: E402
-from services.runtime.config import ConfigError, load  # noqa: E402
+from services.runtime.config import ConfigError, catalog_in, load  # noqa: E402
 from services.runtime.lag import lag_measured  # noqa: E402
 from services.runtime.process import EXIT_CONFIGURATION, run_service, settle_memory  # noqa: E402
 from services.runtime.surroundings import surrounded  # noqa: E402
@@ -30,7 +28,7 @@ def main() -> int:
     """Read the configuration, then own clusters until told to stop."""
     try:
         config = load(AllocatorConfig, os.environ)
-        catalog = _catalog(config.catalog)
+        catalog = catalog_in(config.catalog)
     except ConfigError as error:
         print(f"{SERVICE}: {error}", file=sys.stderr)
         return EXIT_CONFIGURATION
@@ -62,13 +60,6 @@ def main() -> int:
             await running
 
     return run_service(SERVICE, run, instance_id=config.instance_id, log_level=config.log_level)
-
-
-def _catalog(path: str) -> Catalog:
-    try:
-        return read_catalog(Path(path).read_bytes())
-    except (OSError, ValueError) as error:
-        raise ConfigError(f"GPUGRID_CATALOG is {path!r}, which can't be used: {error}") from None
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ from typing import Annotated, Any, TypeVar
 import msgspec
 from msgspec import Meta
 
+from schemas.catalog import Catalog, read_catalog
 from services.runtime.clock import Clock, WallClock
 from services.runtime.scaled_clock import ClockFileError, ScaledClock
 
@@ -74,6 +75,17 @@ def clock_of(specification: str) -> Clock:
         return ScaledClock(Path(file))
     except ClockFileError as error:
         raise ConfigError(f"{variable_of('clock')}: {error}.") from error
+
+
+def catalog_in(path: str) -> Catalog:
+    """The catalog that `GPUGRID_CATALOG` names. Raises ConfigError."""
+    variable = variable_of("catalog")
+    try:
+        return read_catalog(Path(path).read_bytes())
+    except OSError as error:
+        raise ConfigError(f"{variable} {path} can't be read ({error.strerror}).") from None
+    except ValueError as error:
+        raise ConfigError(f"{variable} {path} is no catalog: {error}.") from None
 
 
 def _read(variable: str, text: str, hint: Any) -> Any:

@@ -6,11 +6,11 @@ import asyncio
 import os
 import sys
 
-from services.runtime.config import ConfigError, load
+from services.runtime.config import ConfigError, catalog_in, load
 from services.runtime.process import EXIT_CONFIGURATION, run_service
 from services.runtime.surroundings import serve_handler_in, surrounded
 from services.telemetry.core.handler import TelemetryHandler
-from services.telemetry.shell.config import TelemetryConfig, catalog_of, policy_of
+from services.telemetry.shell.config import TelemetryConfig, policy_of
 from services.telemetry.shell.metrics import TelemetryMetrics
 
 SERVICE = "telemetry"
@@ -20,7 +20,7 @@ def main() -> int:
     """Read the configuration, then follow the nodes until told to stop."""
     try:
         config = load(TelemetryConfig, os.environ)
-        catalog = catalog_of(config.catalog)
+        catalog = catalog_in(config.catalog)
         handler = TelemetryHandler(catalog, policy=policy_of(config))
     except ConfigError as error:
         print(f"{SERVICE}: {error}", file=sys.stderr)

@@ -6,11 +6,11 @@ import asyncio
 import os
 import sys
 
-from services.runtime.config import ConfigError, load
+from services.runtime.config import ConfigError, catalog_in, load
 from services.runtime.process import EXIT_CONFIGURATION, run_service
 from services.runtime.surroundings import surrounded
 from services.telemetry.shell.agent import Agent
-from services.telemetry.shell.config import AgentConfig, agent_settings, catalog_of, source_of
+from services.telemetry.shell.config import AgentConfig, agent_settings, source_of
 from services.telemetry.shell.metrics import AgentMetrics
 
 SERVICE = "agent"
@@ -20,7 +20,7 @@ def main() -> int:
     """Read the configuration, then sample until told to stop."""
     try:
         config = load(AgentConfig, os.environ)
-        catalog = catalog_of(config.catalog)
+        catalog = catalog_in(config.catalog)
         settings = agent_settings(config, catalog)
     except ConfigError as error:
         print(f"{SERVICE}: {error}", file=sys.stderr)

@@ -14,7 +14,6 @@ import msgspec
 from msgspec import Meta
 
 from schemas.base import Identifier
-from schemas.catalog import Catalog, read_catalog
 from services.executor.core.checkpoint_interval import NODE_MTBF_S
 from services.executor.shell.device_facts import MIB, DeviceFacts, GpuMemory, NvmlMemory, Unmeasured, device_facts
 from services.executor.shell.drivers.cutting import Cutter
@@ -29,7 +28,7 @@ from services.executor.shell.drivers.slurm import Slurm, SlurmDriver
 from services.executor.shell.loop import Settings
 from services.executor.shell.shared_machine import cutter_of, device_names, nodes_of, shared_machine, shares_of
 from services.runtime.clock import Clock
-from services.runtime.config import ConfigError, ServiceConfig
+from services.runtime.config import ConfigError, ServiceConfig, catalog_in
 
 
 class ExecutorConfig(ServiceConfig, frozen=True, kw_only=True):
@@ -75,7 +74,7 @@ def settings_of(config: ExecutorConfig) -> Settings:
     cluster = config.clusters[0]
     if len(set(config.nodes)) != len(config.nodes):
         raise ConfigError("GPUGRID_NODES names a node twice.")
-    known = catalog_of(config.catalog).clusters.get(cluster)
+    known = catalog_in(config.catalog).clusters.get(cluster)
     if known is None:
         raise ConfigError(f"GPUGRID_CLUSTERS is {cluster!r}, which the catalog doesn't know.")
     partition = known.partition
@@ -92,14 +91,6 @@ def settings_of(config: ExecutorConfig) -> Settings:
         retention_s=config.run_retention_h * 3600,
         dataset_folder=config.dataset_folder,
     )
-
-
-def catalog_of(path: str) -> Catalog:
-    """Raises ConfigError."""
-    try:
-        return read_catalog(Path(path).read_bytes())
-    except (OSError, ValueError) as error:
-        raise ConfigError(f"GPUGRID_CATALOG is {path!r}, which can't be used: {error}") from None
 
 
 def driver_of(config: ExecutorConfig, clock: Clock) -> Driver:
@@ -123,7 +114,7 @@ def driver_of(config: ExecutorConfig, clock: Clock) -> Driver:
     site = Site(nodes=config.nodes, uuids=uuids, hosts=hosts)
     machine = settings_of(config).shared
     if machine is not None:
-        cluster = catalog_of(config.catalog).clusters[config.clusters[0]]
+        cluster = catalog_in(config.catalog).clusters[config.clusters[0]]
         shares = shares_of(machine, cluster, mps_dir(config))
         site = Site(nodes=nodes_of(machine), uuids=uuids, hosts=hosts, shares=shares)
     return ProcessDriver(

@@ -11,10 +11,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Literal
 
-import msgspec
 from msgspec import Meta
 
-from schemas.catalog import Catalog, read_catalog
+from schemas.catalog import Catalog
 from schemas.deadletters import dead_letter
 from schemas.jobs import JobAccepted, JobSpec, Kind
 from schemas.messages import message
@@ -24,7 +23,7 @@ from services.forecaster.core.retraining import Rhythm
 from services.forecaster.shell.model import MODEL_FILE, ModelError, as_published, load_model, model_of, read_card
 from services.forecaster.shell.model_metrics import ModelMetrics
 from services.forecaster.shell.trainer import COMMAND, Trainer
-from services.runtime.config import ConfigError, ServiceConfig
+from services.runtime.config import ConfigError, ServiceConfig, catalog_in
 from services.runtime.surroundings import serve_handler_in, surrounded
 
 BUNDLED, NO_MODEL = "bundled", "none"
@@ -95,7 +94,7 @@ async def run_forecaster(config: ForecasterConfig, environ: Mapping[str, str], s
     rhythm = Rhythm(config.retrain_period_s, config.retrain_runs_min, config.retrain_judged_min)
     settings = Settings(step_s=config.step_s, demand_period_s=config.demand_period_s, rhythm=rhythm)
     try:
-        handler = make_handler(catalog_of(config), model=config.model, settings=settings)
+        handler = make_handler(catalog_in(config.catalog), model=config.model, settings=settings)
     except ModelError as error:
         raise ConfigError(f"GPUGRID_MODEL: {error}") from None
     log.info("model %s is warm", config.model)
@@ -107,16 +106,6 @@ async def run_forecaster(config: ForecasterConfig, environ: Mapping[str, str], s
             await serve_handler_in(around, handler, config, stop, dead_letter=unhandled)
         finally:
             await trainer.stop(training)
-
-
-def catalog_of(config: ForecasterConfig) -> Catalog:
-    """The catalog the configuration names. Raises ConfigError."""
-    try:
-        return read_catalog(Path(config.catalog).read_bytes())
-    except OSError as error:
-        raise ConfigError(f"GPUGRID_CATALOG {config.catalog} can't be read ({error.strerror}).") from None
-    except (ValueError, msgspec.DecodeError) as error:
-        raise ConfigError(f"GPUGRID_CATALOG {config.catalog} is no catalog: {error}.") from None
 
 
 def unhandled(record: Record, error: Exception, now: Now) -> Message:

@@ -17,7 +17,7 @@ import msgspec
 from aiohttp import web
 from msgspec import Meta
 
-from schemas.catalog import Catalog, read_catalog
+from schemas.catalog import Catalog
 from schemas.codec import decode_payload
 from schemas.deadletters import DeadLetter, dead_letter
 from schemas.messages import message
@@ -26,7 +26,7 @@ from services.intake.core.handler import SERVICE, SOURCE, IntakeHandler
 from services.intake.shell.http import HOST, HttpDoor
 from services.intake.shell.measured import shipped_speeds
 from services.intake.shell.publisher import Publisher
-from services.runtime.config import ConfigError, ServiceConfig
+from services.runtime.config import ConfigError, ServiceConfig, catalog_in
 from services.runtime.metrics import Metrics
 from services.runtime.surroundings import serve_handler_in, surrounded
 
@@ -68,19 +68,9 @@ class CountedHandler(IntakeHandler):
         return answers
 
 
-def catalog_of(config: IntakeConfig) -> Catalog:
-    """The catalog the configuration names. Raises ConfigError."""
-    try:
-        return read_catalog(Path(config.catalog).read_bytes())
-    except OSError as error:
-        raise ConfigError(f"GPUGRID_CATALOG {config.catalog} can't be read ({error.strerror}).") from None
-    except (ValueError, msgspec.DecodeError) as error:
-        raise ConfigError(f"GPUGRID_CATALOG {config.catalog} is no catalog: {error}.") from None
-
-
 async def run_intake(config: IntakeConfig, environ: Mapping[str, str], stop: asyncio.Event) -> None:
     """Run until `stop` is set."""
-    catalog = catalog_of(config)
+    catalog = catalog_in(config.catalog)
     async with surrounded(SERVICE, config, environ) as around:
         handler = CountedHandler(catalog, around.metrics)
         publisher = Publisher(around.bus, f"{around.instance_id}-http")

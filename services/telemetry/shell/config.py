@@ -5,13 +5,12 @@ Owns: their environment variables. Read next: `services/telemetry/__main__.py`, 
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated, Literal
 
 from msgspec import Meta
 
 from schemas.base import Identifier
-from schemas.catalog import Catalog, read_catalog
+from schemas.catalog import Catalog
 from schemas.sharing import node_name, whole_pool
 from services.runtime.clock import Clock
 from services.runtime.config import ConfigError, ServiceConfig
@@ -53,14 +52,6 @@ def policy_of(config: TelemetryConfig) -> Policy:
         return Policy(read_overrides(config.health_overrides), drains=config.health_drains)
     except ValueError as error:
         raise ConfigError(f"GPUGRID_HEALTH_OVERRIDES: {error}.") from None
-
-
-def catalog_of(path: str) -> Catalog:
-    """Raises ConfigError."""
-    try:
-        return read_catalog(Path(path).read_bytes())
-    except (OSError, ValueError) as error:
-        raise ConfigError(f"GPUGRID_CATALOG is {path!r}, which can't be used: {error}") from None
 
 
 def agent_settings(config: AgentConfig, catalog: Catalog) -> AgentSettings:

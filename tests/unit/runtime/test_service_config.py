@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from services.runtime.clock import WallClock
-from services.runtime.config import ConfigError, ServiceConfig, clock_of, load
+from services.runtime.config import ConfigError, ServiceConfig, catalog_in, clock_of, load
 from services.runtime.scaled_clock import ClockControl, ScaledClock
 
 
@@ -65,3 +65,15 @@ def test_makes_the_clock_that_is_named(tmp_path: Path):
     for wrong in ("", "sundial", "scaled:", f"scaled:{tmp_path / 'missing'}"):
         with pytest.raises(ConfigError, match="GPUGRID_CLOCK"):
             clock_of(wrong)
+
+
+def test_a_catalog_that_is_missing_or_none_is_one_sentence(tmp_path: Path) -> None:
+    with pytest.raises(
+        ConfigError, match=r"^GPUGRID_CATALOG .*catalog\.toml can't be read \(No such file or directory\)\.$"
+    ):
+        catalog_in(str(tmp_path / "catalog.toml"))
+    file = tmp_path / "other.toml"
+    for content in (b"clusters = 3", b"no toml", b"\xff"):
+        file.write_bytes(content)
+        with pytest.raises(ConfigError, match="is no catalog"):
+            catalog_in(str(file))
