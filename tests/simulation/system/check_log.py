@@ -19,6 +19,7 @@ from services.allocator.core.decide import INPUT_TOPICS
 from services.allocator.core.enact import enact
 from services.allocator.core.fold import FOLDS
 from services.allocator.core.project import placements
+from services.allocator.core.slots import ask_for_reshapes
 from services.allocator.core.state import Changes, State, forget_index
 from services.allocator.core.verify_commit import verify_commit
 from tests.simulation.system.check_jobs import Life
@@ -70,6 +71,7 @@ class LogWalk:
             for sentence in verify_commit(state, record.effects, POLICY, now):
                 self._wrong(record.sequence, sentence)
             enact(state, record.effects, record.sequence, POLICY.step_ms, now, changes)
+            ask_for_reshapes(state, changes)
         move(state, record)
         for job_id in changes.jobs:
             job = state.jobs.get(job_id)
@@ -87,7 +89,10 @@ class LogWalk:
         if placed:
             right = {each.node: each for each in placements(state, [each.node for each in placed])}
             for each in placed:
-                if right.get(each.node) is None or right[each.node].assignments != each.assignments:
+                if right.get(each.node) is None or (right[each.node].assignments, right[each.node].reshape) != (
+                    each.assignments,
+                    each.reshape,
+                ):
                     self._wrong(record.sequence, f"placements of {each.node} is not what the log says")
         for status in self._statuses.get(record.sequence, []):
             ended = state.finished.get(status.job_id)

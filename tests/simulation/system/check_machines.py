@@ -10,7 +10,7 @@ from collections import defaultdict
 
 import msgspec
 
-from schemas.commands import DrainNode
+from schemas.commands import DrainNode, RepartitionCards
 from schemas.decisions import Scaled
 from schemas.executions import JobCompleted, JobFailed, JobStopped, StopCause
 from schemas.jobs import ApplicationRegistered, JobCancelled
@@ -135,7 +135,10 @@ def _gone_nodes(evidence: Evidence) -> set[str]:
 
 
 def _drained_nodes(evidence: Evidence) -> set[str]:
-    return {entry.event.node for entry in evidence.said["commands"] if isinstance(entry.event, DrainNode)}
+    """By their own names, and all nodes of a machine whose cards were ordered to be cut."""
+    ordered = {entry.event.node for entry in evidence.said["commands"] if isinstance(entry.event, DrainNode)}
+    cut = {entry.event.node for entry in evidence.said["commands"] if isinstance(entry.event, RepartitionCards)}
+    return ordered | {name for name in evidence.machines if name.partition("+")[0] in cut}
 
 
 def _unfounded_stop(

@@ -14,6 +14,7 @@ from schemas.records import Record
 from schemas.topics import TOPICS
 from tests.simulation.system.faults import Weather
 from tests.simulation.system.machine import Machine
+from tests.simulation.system.machine_cards import TrueCards
 from tests.simulation.system.stack import Stack
 from tests.simulation.system.world import World
 
@@ -55,6 +56,7 @@ class Evidence:
     ended_by_itself: list[str]
     refused_plans: list[str]
     compacted: bool
+    cards: TrueCards | None = None
     dead_letters: list[Event] = field(default_factory=list)
     topics: tuple[str, ...] = tuple(topic.name for topic in TOPICS)
 
@@ -77,6 +79,7 @@ def evidence_of(stack: Stack, weather: Weather, drained: bool) -> Evidence:
         ended_by_itself=[line for process in stack.processes.values() for line in process.ended_by_itself],
         refused_plans=stack.refused_plans,
         compacted="compaction" in weather.kinds,
+        cards=stack.cards,
         dead_letters=[entry.event for entry in _read(bus.records("dead-letters"))],
     )
 

@@ -317,23 +317,28 @@ class Faults:
                 life.link()
 
     async def _power_cut(self, gust: Gust) -> None:
-        machine = self._stack.machines[gust.target]
-        if not machine.powered:
+        machines = self._stack.on(gust.target)
+        if not machines[0].powered:
             return
         names = [f"{what}-{gust.target}" for what in ("executor", "agent")]
         for name in names:
             self._process(name).hold_down()
-        machine.cut_power()
+        for machine in machines:
+            machine.cut_power()
+        if len(machines) > 1 and self._stack.cards is not None:
+            self._stack.cards.lose_instances()
         await self._stack.clock.sleep_wall(gust.for_s)
-        machine.restore_power()
+        for machine in machines:
+            machine.restore_power()
         for name in names:
             self._process(name).let_up()
 
     async def _full_disk(self, gust: Gust) -> None:
-        machine = self._stack.machines[gust.target]
-        machine.disk_full = True
+        for machine in self._stack.on(gust.target):
+            machine.disk_full = True
         await self._stack.clock.sleep_wall(gust.for_s)
-        machine.disk_full = False
+        for machine in self._stack.on(gust.target):
+            machine.disk_full = False
 
     async def _broken_card(self, gust: Gust) -> None:
         gpu, _, error = gust.detail.partition("/")

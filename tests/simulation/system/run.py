@@ -32,6 +32,8 @@ DRAIN_MS_MAX = 10 * 3_600_000
 LOOK_S = 5.0
 SETTLE_S = 20.0
 """Wall seconds after the last job ended, for projections and applications."""
+CARDS_SETTLE_S = 600.0
+"""And where cards are shared, for the last orders to cut them: one that hangs is given up after 300, each of the others takes 40."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +44,7 @@ class Ran:
     digest: str
     violations: list[str]
     counts: dict[str, int]
+    kinds: tuple[str, ...]
     took_s: float
     evidence: Evidence | None = field(default=None, repr=False)
 
@@ -68,6 +71,7 @@ def run_seed(seed: int, *, calm: bool = False, keep: bool = False) -> Ran:
         digest=hashlib.sha256(digest_bytes(stack.bus)).hexdigest(),
         violations=violations,
         counts=_counts(evidence, stack),
+        kinds=weather.kinds,
         took_s=time.process_time() - begun_s,
         evidence=evidence if keep or violations else None,
     )
@@ -86,7 +90,7 @@ async def _play(stack: Stack, weather: Weather) -> bool:
         stack.tell("weather", "no more faults from here on")
         drained = await _drained(stack)
         await stack.clock.sleep_wall(max(0.0, stack.bus.hidden_until_s() - stack.clock.wall_s()))
-        await stack.clock.sleep_wall(SETTLE_S)
+        await stack.clock.sleep_wall(SETTLE_S if stack.cards is None else CARDS_SETTLE_S)
         return drained
     finally:
         for task in (upstream, blowing):

@@ -18,6 +18,7 @@ from services.allocator.core.decide import Decided, Settings
 from services.allocator.shell.intake_batch import Batch
 from services.allocator.shell.loop import Allocator
 from services.allocator.shell.owner import ClusterOwner
+from services.executor.shell.drivers.cutting import SharedMachine
 from services.executor.shell.loop import Executor
 from services.executor.shell.loop import Settings as ExecutorSettings
 from services.forecaster.core.handler import ForecasterHandler
@@ -34,7 +35,10 @@ from services.telemetry.shell.agent import Agent, AgentSettings
 from services.telemetry.shell.simulated import SimulatedSource
 from tests.simulation.system.life import SESSION_S, Life, Process
 from tests.simulation.system.machine import Machine, MachineDriver, MachineJournal
-from tests.simulation.system.world import CLUSTER, PARTITIONS, POOL, World
+from tests.simulation.system.machine_cards import MachineCutter, SharedDriver, TrueCards
+from tests.simulation.system.world import CLUSTER, PARTITIONS, POOL, SPAN_MS, START_MS, World
+from tests.simulation.system.world_mixed import OLD
+from tests.simulation.system.world_slots import CARDS, HALF, HALVES, MACHINE
 
 SPEED = 20.0
 """Domain seconds per wall second: two hours in six minutes; a node is lost after one, which are twenty of domain time."""
@@ -70,8 +74,19 @@ class Stack:
         self._dice = Random(f"{world.seed}/machines")
         for name in world.nodes:
             machine_clock = self._clock_of(f"machine-{name}", 0)
-            self.machines[name] = Machine(name, world.node_gpus, clock, machine_clock, self._dice)
+            gpus = CARDS if name == MACHINE else world.old_nodes.get(name, world.node_gpus)
+            self.machines[name] = Machine(name, gpus, clock, machine_clock, self._dice)
+        self.cards: TrueCards | None = None
+        if world.sharing is not None:
+            whole = self.machines[MACHINE]
+            self.machines[HALVES] = Machine(HALVES, 2 * CARDS, clock, whole.clock, self._dice)
+            dice = Random(f"{world.seed}/cards")
+            self.cards = TrueCards(CARDS, POOL, clock, dice, START_MS + SPAN_MS)
         self._add_processes()
+
+    def on(self, machine: str) -> list[Machine]:
+        """What is one machine to the weather: its processes and journals, by node."""
+        return [found for name, found in self.machines.items() if machine in (name, name.partition("+")[0])]
 
     def tell(self, who: str, what: str) -> None:
         self.told.append((self.clock.now_ms(), who, what))
@@ -113,8 +128,14 @@ class Stack:
             self._add(name, self._allocator)
         for node in self.world.nodes:
             self._add(f"executor-{node}", self._executor_of(node), forgiven=_disk_or_bus)
-            self.sources[node] = SimulatedSource(catalog.clusters[CLUSTER].pools[POOL], self.clock.now_ms)
+            pool = catalog.clusters[CLUSTER].pools[self._pool_of(node)]
+            if node == MACHINE or node in self.world.old_nodes:
+                pool = msgspec.structs.replace(pool, node_gpus=self.machines[node].gpus)
+            self.sources[node] = SimulatedSource(pool, self.clock.now_ms)
             self._add(f"agent-{node}", self._agent_of(node))
+
+    def _pool_of(self, node: str) -> str:
+        return OLD if node in self.world.old_nodes else POOL
 
     def _add(self, name: str, main, *, forgiven=lambda error: isinstance(error, BusError)) -> None:
         self.processes[name] = Process(
@@ -140,7 +161,7 @@ class Stack:
         self._add(name, main)
 
     async def _allocator(self, life: Life) -> None:
-        memory_mib = {POOL: self.world.catalog.clusters[CLUSTER].pools[POOL].memory_mib}
+        memory_mib = {name: pool.memory_mib for name, pool in self.world.catalog.clusters[CLUSTER].pools.items()}
         settings = Settings(policy=POLICY, memory_mib=memory_mib, code_version="simulation", writer=life.name)
 
         def observe(owner: ClusterOwner, decided: Decided, batch: Batch, elapsed_s: float) -> None:
@@ -154,16 +175,27 @@ class Stack:
 
     def _executor_of(self, node: str):
         async def main(life: Life) -> None:
-            machine = self.machines[node]
-            life.clock = _machine_clock(life, machine)
+            machines = {machine.name: machine for machine in self.on(node)}
+            life.clock = _machine_clock(life, machines[node])
+            drivers = {name: MachineDriver(life, machine, self._dice) for name, machine in machines.items()}
+            sharing, cards = self.world.sharing, self.cards
+            shared = cutter = None
+            if node == MACHINE and sharing is not None and cards is not None:
+                shared = SharedMachine(name=node, cards=CARDS, whole=POOL, slots={HALF: sharing.slots})
+                cutter = MachineCutter(life, cards, self._dice)
             executor = Executor(
                 ExecutorSettings(
-                    nodes=(node,), cluster=CLUSTER, partition=self.world.partition, client_id=f"executor-{node}"
+                    nodes=tuple(machines),
+                    cluster=CLUSTER,
+                    partition=self.world.partition,
+                    client_id=f"executor-{node}",
+                    shared=shared,
                 ),
                 life.bus,
                 life.clock,
-                MachineDriver(life, machine, self._dice),
-                lambda _: MachineJournal(life, machine),
+                drivers[node] if shared is None else SharedDriver(drivers),
+                lambda name: MachineJournal(life, machines[name]),
+                cutter=cutter,
             )
             await executor.run()
 
@@ -174,10 +206,11 @@ class Stack:
             settings = AgentSettings(
                 nodes=(node,),
                 cluster=CLUSTER,
-                pool=POOL,
+                pool=self._pool_of(node),
                 partition=self.world.partition,
                 client_id=f"agent-{node}",
                 period_s=SAMPLE_S,
+                slots={HALF: self.world.sharing.half} if node == MACHINE and self.world.sharing is not None else {},
             )
             await Agent(settings, life.bus, life.clock, self.sources[node]).run()
 

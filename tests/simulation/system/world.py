@@ -7,7 +7,7 @@ Owns: everything upstream and operators publish, as data with the domain moment 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from random import Random
 
 import msgspec
@@ -33,7 +33,9 @@ from schemas.jobs import (
 )
 from schemas.messages import message
 from schemas.records import Message
+from tests.simulation.system.world_mixed import MixedHardware
 from tests.simulation.system.world_rules import Rulebook
+from tests.simulation.system.world_slots import HALF, MACHINE, Sharing
 
 START_MS = 1_800_000_000_000
 HOURS = 2.0
@@ -73,6 +75,10 @@ class World:
     nodes: tuple[str, ...]
     node_gpus: int
     publications: tuple[Publication, ...]
+    sharing: Sharing | None = None
+    """The machine `world_slots.MACHINE`, one of `nodes`, if its cards are shared."""
+    old_nodes: dict[str, int] = field(default_factory=dict)
+    """Those of `nodes` that belong to the second pool, with their GPUs (`world_mixed.py`)."""
 
 
 def build_world(seed: int) -> World:
@@ -81,10 +87,10 @@ def build_world(seed: int) -> World:
     node_gpus, node_count = dice.choice(SHAPES)
     partition = dice.randrange(PARTITIONS)
     pool = Pool(gpus=GPUS, node_gpus=node_gpus, gpu_model="H100", memory_mib=81_920)
-    catalog = Catalog(clusters={CLUSTER: Cluster(partition=partition, pools={POOL: pool})}, default_cluster=CLUSTER)
-    nodes = tuple(f"n{i:02}" for i in range(node_count))
+    mixed = MixedHardware(seed, POOL)
+    pools, nodes = mixed.pools(pool), (*(f"n{i:02}" for i in range(node_count)), *mixed.nodes())
     rulebook = Rulebook(seed, CLUSTER, POOL, GPUS, partition)
-    author = _Author(dice, partition, nodes, rulebook)
+    author = _Author(dice, partition, nodes, rulebook, mixed)
     for number in range(JOBS):
         author.job(number)
     for number in range(APPLICATIONS):
@@ -93,16 +99,25 @@ def build_world(seed: int) -> World:
     author.rubbish()
     ruled = rulebook.orders(START_MS, SPAN_MS)
     author.found += [Publication(min(due_ms, START_MS + SPAN_MS), sent) for due_ms, sent in ruled]
+    sharing = Sharing(seed, CLUSTER, POOL, partition)
+    author.found += [Publication(due_ms, sent) for due_ms, sent in sharing.publications(START_MS, SPAN_MS)]
     found = sorted(author.found, key=lambda entry: entry.due_ms)
-    return World(seed, catalog, partition, nodes, node_gpus, tuple(found))
+    if sharing.on:
+        pools, nodes = {**pools, HALF: sharing.half}, (*nodes, MACHINE)
+    catalog = Catalog(clusters={CLUSTER: Cluster(partition=partition, pools=pools)}, default_cluster=CLUSTER)
+    shared = sharing if sharing.on else None
+    return World(seed, catalog, partition, nodes, node_gpus, tuple(found), shared, mixed.nodes())
 
 
 class _Author:
     """Writes publications; every draw comes from one stream."""
 
-    def __init__(self, dice: Random, partition: int, nodes: tuple[str, ...], rulebook: Rulebook) -> None:
+    def __init__(
+        self, dice: Random, partition: int, nodes: tuple[str, ...], rulebook: Rulebook, mixed: MixedHardware
+    ) -> None:
         self.found: list[Publication] = []
         self._rulebook = rulebook
+        self._mixed = mixed
         self._dice = dice
         self._partition = partition
         self._nodes = nodes
@@ -111,7 +126,7 @@ class _Author:
     def job(self, number: int) -> None:
         dice, job_id = self._dice, f"j{number:02}"
         at_ms = START_MS + dice.randrange(0, SPAN_MS - 15 * MINUTE_MS)
-        spec = self._rulebook.ruled(self._spec())
+        spec = self._mixed.named(self._rulebook.ruled(self._spec()))
         stamp_ms = at_ms
         if dice.random() < 0.1:  # a submitter whose clock is wrong by up to ten minutes either way
             stamp_ms += dice.randint(-10 * MINUTE_MS, 10 * MINUTE_MS)

@@ -1,0 +1,75 @@
+"""Judges the shared machine by what really was: a card is one pool's at a time, is cut only when it is empty, and the log knows how.
+
+Owns: the comparison of slots with cards. Refuses: anybody's state but the log's last. Read next: `checks.py`.
+"""
+
+from __future__ import annotations
+
+from schemas.executions import CardsShaped
+from services.allocator.core.state import State
+from tests.simulation.system.evidence import Evidence
+from tests.simulation.system.machine import Held
+from tests.simulation.system.world_slots import CARD_MIB, CARDS, HALVES, MACHINE
+
+FOR_EVER = 2**62
+
+
+def check_slots(evidence: Evidence, state: State) -> list[str]:
+    """Sentences about what must not happen on shared cards."""
+    cards = evidence.cards
+    if cards is None:
+        return []
+    found: list[str] = []
+    for card in range(CARDS):
+        holds = _holds(evidence, card)
+        found += _too_much(card, holds)
+        for cutting in cards.cuttings:
+            if cutting.card != card:
+                continue
+            until_ms = cutting.from_ms if cutting.until_ms is None else cutting.until_ms
+            for held, _ in holds:
+                if held.from_ms <= until_ms and _until(held) > cutting.from_ms:
+                    found.append(f"card {card} was being cut while {held.key[0]} was on it")
+    return found + (_in_the_end(evidence, state) if evidence.drained else [])
+
+
+def _holds(evidence: Evidence, card: int) -> list[tuple[Held, int]]:
+    """Who was on the card, and with how much of its memory."""
+    whole = [(held, CARD_MIB) for held in evidence.machines[MACHINE].held if card in held.gpus]
+    halves = [
+        (held, CARD_MIB // 2 * sum(slot // 2 == card for slot in held.gpus))
+        for held in evidence.machines[HALVES].held
+        if any(slot // 2 == card for slot in held.gpus)
+    ]
+    return [*whole, *halves]
+
+
+def _too_much(card: int, holds: list[tuple[Held, int]]) -> list[str]:
+    """At no moment more memory is given away than the card has: also, no whole job beside halves."""
+    found = []
+    for held, _ in holds:
+        at_once = [(other, mib) for other, mib in holds if other.from_ms <= held.from_ms < _until(other)]
+        if sum(mib for _, mib in at_once) > CARD_MIB:
+            names = sorted(other.key[0] for other, _ in at_once)
+            found.append(f"card {card} is given away more than once: {names}")
+    return found
+
+
+def _until(held: Held) -> int:
+    return FOR_EVER if held.until_ms is None else held.until_ms
+
+
+def _in_the_end(evidence: Evidence, state: State) -> list[str]:
+    """Every order is over, and all know how the cards are cut."""
+    cards, found = evidence.cards, []
+    assert cards is not None
+    told = [entry.event for entry in evidence.said["executions"] if isinstance(entry.event, CardsShaped)]
+    last = max(told, key=lambda event: event.revision)
+    known = state.cuts[MACHINE].pools if MACHINE in state.cuts else []
+    if not last.pools == known == cards.pools:
+        found.append(f"cards are {cards.pools}, the executor said {last.pools}, the log knows {known}")
+    if state.repartitions:
+        found.append(f"an order to cut cards was never over: {state.repartitions}")
+    if any(name.startswith("cut-") for name in state.reservations):
+        found.append("cards stay withheld although no order is open")
+    return found
