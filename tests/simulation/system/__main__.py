@@ -1,7 +1,9 @@
 """`make simulate`: two hours of a small cluster per seed, with everything going wrong that may, judged by what must never be.
 
 make simulate                                   10,000 seeds on two processes
-make simulate ARGS="--seeds 500 --first 20000"  others
+make simulate ARGS="--from 20000 --count 500"   others
+make simulate ARGS="--from 20000 --count 500 --json part.json"   a part, to be added up with others:
+make simulate ARGS="--merge part.json other.json --json all.json"
 make simulate ARGS="--seed 123"                 one, with the story of what it did wrong
 make simulate ARGS="--seed 123 --trace"         one, with its whole story
 """
@@ -12,9 +14,11 @@ import argparse
 import logging
 import sys
 import time
+from collections.abc import Sequence
+from pathlib import Path
 
 from services.allocator.shell.warmup import use_kernel_cache
-from tests.simulation.system.sweep import Outcome, Swept, command_of, sweep
+from tests.simulation.system.sweep import Outcome, Swept, command_of, read_part, sweep, write_part
 
 SEEDS = 10_000
 BAR_WIDTH = 30
@@ -27,21 +31,42 @@ def main() -> int:
     options = _options()
     if options.seed is not None:
         return _one(options.seed, trace=options.trace, calm=options.calm)
-    seeds = range(options.first, options.first + options.seeds)
-    progress = _Progress(len(seeds))
-    swept = sweep(seeds, workers=options.workers, done=progress.tell)
-    progress.end()
-    _report(swept, time.perf_counter() - progress.begun_s)
+    if options.merge:
+        try:
+            swept = _merged(options.merge)
+        except ValueError as error:
+            print(error, file=sys.stderr)
+            return 2
+        _report(swept)
+    else:
+        seeds = range(options.first, options.first + options.seeds)
+        progress = _Progress(len(seeds))
+        swept = sweep(seeds, workers=options.workers, done=progress.tell)
+        progress.end()
+        _report(swept, time.perf_counter() - progress.begun_s)
+    if options.json is not None:
+        write_part(options.json, swept)
     return 1 if swept.failures else 0
+
+
+def _merged(paths: Sequence[Path]) -> Swept:
+    total = Swept()
+    for path in paths:
+        total.merge(read_part(path))
+    return total
 
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="make simulate", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--seeds", type=int, default=SEEDS, help=f"how many (default {SEEDS})")
-    parser.add_argument("--first", type=int, default=0, help="the first of them (default 0)")
+    parser.add_argument("--count", "--seeds", dest="seeds", type=int, default=SEEDS, help=f"how many (default {SEEDS})")
+    parser.add_argument("--from", "--first", dest="first", type=int, default=0, help="the first of them (default 0)")
     parser.add_argument("--workers", type=int, default=0, help="processes (default: one per core, two at most)")
+    parser.add_argument(
+        "--json", type=Path, metavar="FILE", help="write the summary there, to be merged with other parts"
+    )
+    parser.add_argument("--merge", type=Path, nargs="+", metavar="FILE", help="run nothing: add up these parts")
     parser.add_argument("--seed", type=int, help="only this one, with its story if it fails")
     parser.add_argument("--trace", action="store_true", help="with --seed: its whole story")
     parser.add_argument("--calm", action="store_true", help="with --seed: the same world without faults")
@@ -66,7 +91,7 @@ def _one(seed: int, *, trace: bool, calm: bool) -> int:
     return 1 if ran.violations else 0
 
 
-def _report(swept: Swept, wall_s: float) -> None:
+def _report(swept: Swept, wall_s: float | None = None) -> None:
     for outcome in swept.failed:
         print(f"seed {outcome.seed} failed:")
         for sentence in outcome.violations[:VIOLATIONS_SHOWN_MAX]:
@@ -75,10 +100,17 @@ def _report(swept: Swept, wall_s: float) -> None:
             print(f"  and {len(outcome.violations) - VIOLATIONS_SHOWN_MAX} more")
         print(f"  see it with: {command_of(outcome.seed)}")
     each_s = swept.took_s / max(1, swept.seeds)
+    during = "" if wall_s is None else f", in {wall_s / 60:.1f} minutes"
     print(
-        f"{swept.seeds} seeds, {swept.failures} with violations, in {wall_s / 60:.1f} minutes: {each_s:.2f} processor "
-        f"seconds per seed, at most {swept.slowest_s:.2f}; {_facts(swept.counts)}"
+        f"{swept.seeds:,} seeds ({_ranges(swept)}), {swept.failures} with violations{during}: {each_s:.2f} processor "
+        f"seconds per seed, at most {swept.slowest_s:.2f}"
     )
+    print(f"what happened: {_facts(swept.counts)}")
+    print(f"faults, by seeds that met them: {_facts(dict(sorted(swept.faults.items())))}")
+
+
+def _ranges(swept: Swept) -> str:
+    return ", ".join(f"{first} to {first + count - 1}" for first, count in swept.ranges)
 
 
 def _facts(counts: dict[str, int]) -> str:

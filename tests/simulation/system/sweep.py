@@ -1,6 +1,7 @@
 """Many seeds on all cores: which fail, how long it takes, and what to type to see one again.
 
-Owns: the pool and the counting. Results don't depend on the number of workers. Read next: `run.py`.
+Owns: the pool, the counting, and the parts: a sweep may be run in pieces, on several days or machines, each written to a file, and the
+files merged. Results don't depend on the number of workers or pieces. Read next: `run.py`.
 """
 
 from __future__ import annotations
@@ -10,6 +11,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 from multiprocessing import get_context
+from pathlib import Path
+
+import msgspec
 
 from services.allocator.shell.warmup import use_kernel_cache
 
@@ -28,11 +32,12 @@ class Outcome:
     violations: tuple[str, ...]
     took_s: float
     counts: dict[str, int]
+    kinds: tuple[str, ...] = ()
 
 
 @dataclass
 class Swept:
-    """`took_s`: processor seconds of all runs."""
+    """`took_s`: processor seconds of all runs; `faults`: by kind, how many seeds met it; `ranges`: (first seed, count) of each part."""
 
     seeds: int = 0
     took_s: float = 0.0
@@ -40,23 +45,60 @@ class Swept:
     failed: list[Outcome] = field(default_factory=list)
     failures: int = 0
     counts: dict[str, int] = field(default_factory=dict)
+    faults: dict[str, int] = field(default_factory=dict)
+    ranges: list[tuple[int, int]] = field(default_factory=list)
 
     def add(self, outcome: Outcome) -> None:
         self.seeds += 1
         self.took_s += outcome.took_s
         self.slowest_s = max(self.slowest_s, outcome.took_s)
-        for name, count in outcome.counts.items():
-            self.counts[name] = self.counts.get(name, 0) + count
+        _count(self.counts, outcome.counts)
+        _count(self.faults, dict.fromkeys(outcome.kinds, 1))
         if outcome.violations:
             self.failures += 1
             if len(self.failed) < FAILURES_KEPT_MAX:
                 self.failed.append(outcome)
 
+    def merge(self, part: Swept) -> None:
+        """Add another part. ValueError if some seed is in both."""
+        for first, count in part.ranges:
+            for begin, length in self.ranges:
+                if first < begin + length and begin < first + count:
+                    raise ValueError(
+                        f"seeds {max(first, begin)} to {min(first + count, begin + length) - 1} are in two parts"
+                    )
+        self.seeds += part.seeds
+        self.took_s += part.took_s
+        self.slowest_s = max(self.slowest_s, part.slowest_s)
+        self.failures += part.failures
+        self.failed = [*self.failed, *part.failed][:FAILURES_KEPT_MAX]
+        _count(self.counts, part.counts)
+        _count(self.faults, part.faults)
+        self.ranges = sorted([*self.ranges, *part.ranges])
+
+
+def _count(total: dict[str, int], more: dict[str, int]) -> None:
+    for name, count in more.items():
+        total[name] = total.get(name, 0) + count
+
+
+def write_part(path: Path, swept: Swept) -> None:
+    """One part as JSON."""
+    path.write_bytes(msgspec.json.format(msgspec.json.encode(swept), indent=1) + b"\n")
+
+
+def read_part(path: Path) -> Swept:
+    """What `write_part` wrote. ValueError if it is something else."""
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=Swept)
+    except (OSError, msgspec.DecodeError) as error:
+        raise ValueError(f"{path} is no part of a sweep: {error}") from None
+
 
 def sweep(seeds: Sequence[int], *, workers: int = 0, done: Callable[[Outcome], None] = lambda outcome: None) -> Swept:
-    """Run all seeds, `workers` at a time (0: one per core, two at most)."""
+    """Run all seeds (a range), `workers` at a time (0: one per core, two at most)."""
     count = workers or min(os.cpu_count() or 1, WORKERS_MAX)
-    swept = Swept()
+    swept = Swept(ranges=[(seeds[0], len(seeds))] if seeds else [])
     for outcome in _outcomes(seeds, count):
         swept.add(outcome)
         done(outcome)
@@ -87,5 +129,5 @@ def run_chunk(seeds: Iterable[int]) -> list[Outcome]:
     found = []
     for seed in seeds:
         ran = run_seed(seed)
-        found.append(Outcome(seed, ran.digest, tuple(ran.violations), ran.took_s, ran.counts))
+        found.append(Outcome(seed, ran.digest, tuple(ran.violations), ran.took_s, ran.counts, ran.kinds))
     return found
