@@ -21,6 +21,7 @@ import msgspec
 import numpy as np
 from msgspec import Struct
 
+from bench.forecast.answering import answer_goals
 from bench.forecast.goals import Goal, demand_goals, duration_goals, hindsight
 from bench.forecast.peers import PEERS, PeerCache, peer_scores
 from bench.pipeline.facts import Facts, facts
@@ -47,6 +48,7 @@ DEMAND = {
 LARGEST = 12
 """Clients looked at one by one."""
 ORACLE_DAYS = 7
+ANSWERING = "demand-answering"
 
 
 class Part(Struct, frozen=True, kw_only=True):
@@ -74,21 +76,24 @@ def main(arguments: list[str]) -> int:
     def tell(sentence: str) -> None:
         print(sentence, file=sys.stderr, flush=True)
 
-    parts = {} if not RESULT.exists() else dict(msgspec.json.decode(RESULT.read_bytes(), type=Report).parts)
-    for name in options.only or [*DURATIONS, *DEMAND]:
-        file = options.traces / (DURATIONS[name][0] if name in DURATIONS else DEMAND[name][0])
+    for name in options.only or [*DURATIONS, *DEMAND, ANSWERING]:
+        file = options.traces / (DURATIONS[name] if name in DURATIONS else DEMAND.get(name, DEMAND["m-small"]))[0]
         if not file.exists():
             print(f"bench.forecast: {file} is missing; name the folder of the traces with --traces.", file=sys.stderr)
             return 2
         tell(f"{name} …")
-        parts[name] = (
-            _durations(name, file, options.retrain_days)
-            if name in DURATIONS
-            else _demand(name, file, options.peers, options.peers_budget_s, tell)
-        )
-        for goal in parts[name].goals:
+        if name in DURATIONS:
+            part = _durations(name, file, options.retrain_days)
+        elif name in DEMAND:
+            part = _demand(name, file, options.peers, options.peers_budget_s, tell)
+        else:
+            goals, times = answer_goals(read_rates(file, None))
+            part = Part(goals=goals, scores=times, groups={})
+        for goal in part.goals:
             print(f"{'met ' if goal.met else 'MISS'} {goal.measure}: {goal.figure} (goal {goal.goal})", flush=True)
-        report = Report(benchmark="forecast.v1", facts=facts(), parts=parts)
+        # Read again: another part may have been measured meanwhile.
+        before = msgspec.json.decode(RESULT.read_bytes(), type=Report).parts if RESULT.exists() else {}
+        report = Report(benchmark="forecast.v1", facts=facts(), parts={**before, name: part})
         RESULT.write_bytes(msgspec.json.format(msgspec.json.encode(report), indent=1) + b"\n")
     return 0
 
@@ -147,7 +152,9 @@ def _spot(file: Path, *, total: bool) -> Rates:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m bench.forecast", description=__doc__)
     parser.add_argument("--traces", type=Path, default=Path("traces"), help="folder of the traces")
-    parser.add_argument("--only", nargs="*", choices=[*DURATIONS, *DEMAND], help="parts to run; the others are kept")
+    parser.add_argument(
+        "--only", nargs="*", choices=[*DURATIONS, *DEMAND, ANSWERING], help="parts to run; the others are kept"
+    )
     parser.add_argument("--retrain-days", type=int, default=4, help="days between two trainings of the duration model")
     parser.add_argument("--peers", nargs="*", default=list(PEERS), choices=PEERS, help="methods of statsforecast")
     parser.add_argument("--peers-budget-s", type=float, default=120.0, help="seconds for those of a trace not run yet")

@@ -1,6 +1,6 @@
 """Real-time demand of one application: GPUs per step for the next day, P50 and P90, from observed load.
 
-Eleven simple rules answer (`demand_rules.py`); how much each counts follows from how it would have done at moments of the last
+Thirteen simple rules answer (`demand_rules.py`); how much each counts follows from how it would have done at moments of the last
 three days (`demand_mixture.py`). So a daily service follows its days, a bursty one its level, one that was moved its newest hours,
 and nobody has to say which it is. While less than half of the day's times were ever observed: the last level, with wide quantiles
 (in the shape of the day that others have, it did worse). Windows that never came are gaps, not zeros. Owns a ring of observed

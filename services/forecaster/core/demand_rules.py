@@ -1,4 +1,4 @@
-"""Eleven simple rules for the next day of a load, and four ways to say how far above them it may go, at many moments at once.
+"""Thirteen simple rules for the next day of a load, and four ways to say how far above them it may go, at many moments at once.
 
 Each rule is what a thoughtful person would try: the same time on other days (middle of three or five, yesterday, fading mean), the
 last hour and a half, the middle of the last day, and these corrected by how the last hours ran. None is right for every load: a
@@ -23,7 +23,8 @@ DAYS_USED = 5
 RULES = (
     "same time, middle of 3 days", "same time yesterday", "same time, fading mean", "about the same time, middle of 5 days",
     "last level", "middle of the last day", "same time by the last hours", "same time by the last quarter day",
-    "yesterday by the last hours", "half day, half same time", "moved for good",
+    "yesterday by the last hours", "half day, half same time", "moved for good", "shape of days, last day's level",
+    "that by the last quarter day",
 )  # fmt: skip
 SPREADS = ("own misses", "of the last day", "of the last three days", "about the same time")
 FADING = 0.6
@@ -105,6 +106,7 @@ def rules(grid: Grid, past: Series) -> Said:
     by_quarter = _ratio(grid, past, mean, grid.steps(QUARTER_S), DAYS_USED)
     by_yesterday = _ratio(grid, past, mean, grid.steps(RECENT_S), 1)
     shift, moved = _shifted(grid, past)
+    shaped, by_shape = _shaped(grid, past, days)
     p50 = np.stack(
         [
             quantiles(days[..., :3], (0.5,))[0],
@@ -118,6 +120,8 @@ def rules(grid: Grid, past: Series) -> Said:
             yesterday * by_yesterday**soon,
             0.5 * day_p50 + 0.5 * about_p50,
             about_p50 * moved,
+            shaped,
+            shaped * by_shape**later,
         ],
         axis=1,
     )
@@ -189,6 +193,20 @@ def _ratio(grid: Grid, past: Series, mean: Series, steps: int, days: int) -> Ser
     floor = LEVEL_FLOOR * mean * steps + 1e-9
     ratio = (np.where(both, came, 0.0).sum(axis=1) + floor) / (np.where(both, usual, 0.0).sum(axis=1) + floor)
     return np.clip(ratio, 1.0 / LEVEL_MAX, LEVEL_MAX).reshape(-1, 1)
+
+
+def _shaped(grid: Grid, past: Series, days: Series) -> tuple[Series, Series]:
+    """(n, day): the usual shape of a day at the last day's level; (n, 1): how the last quarter day ran against that."""
+    known = ~np.isnan(days)
+    level = np.where(known, days, 0.0).sum(axis=1) / np.maximum(known.sum(axis=1), 1)
+    shape = quantiles(days / np.where(level > 0, level, np.nan)[:, np.newaxis], (0.5,))[0]
+    shaped = shape * level[:, :1]
+    steps = grid.steps(QUARTER_S)
+    came, usual = past[:, past.shape[1] - steps :], shaped[:, grid.day - steps :]
+    both = ~np.isnan(came) & ~np.isnan(usual)
+    floor = LEVEL_FLOOR * level[:, 0] * steps + 1e-9
+    ratio = (np.where(both, came, 0.0).sum(axis=1) + floor) / (np.where(both, usual, 0.0).sum(axis=1) + floor)
+    return shaped, np.clip(ratio, 1.0 / LEVEL_MAX, LEVEL_MAX).reshape(-1, 1)
 
 
 def _shifted(grid: Grid, past: Series) -> tuple[NDArray[np.int64], Series]:
