@@ -3,8 +3,10 @@
     with EmbeddedBroker(folder) as broker:
         ...  # broker.address, broker.kill(), broker.start(), broker.ready(30)
 
-Owns the process and its folder. Refuses to listen on anything but loopback, to reformat data, to run twice on one folder
-(Kafka's own lock) and to outlive its owner (see `guarded`). `python -m deploy.local.broker resolve` fills the cache.
+Owns the process and its folder. Refuses to listen on anything but loopback, to reformat data, to run twice on one folder and to
+outlive its owner (see `guarded`). The folder is locked by the owner: Kafka takes a lock of its own only after it has opened the
+metadata log, and a second one on a busy machine reads, and may write, what the first is writing. `python -m deploy.local.broker
+resolve` fills the cache.
 Read next: `topics`, `supervisor`.
 """
 
@@ -16,6 +18,7 @@ import socket
 import struct
 import sys
 import time
+from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
 
@@ -25,7 +28,7 @@ from deploy.local.broker_files import (
     log_settings_path,
     write_configuration,
 )
-from deploy.local.cache import write_failure
+from deploy.local.cache import directory_lock, write_failure
 from deploy.local.guarded import GuardedProcess
 from deploy.local.jvm import HEAP_MIB, aot_cache_path, java_argv
 from deploy.local.kafka_jars import KafkaUnavailableError, Progress, jar_paths, read_lock, resolve
@@ -71,6 +74,7 @@ class EmbeddedBroker:
         self._heap_mib = heap_mib
         self._java_options = java_options
         self._progress = progress
+        self._held: ExitStack | None = None
 
     @property
     def address(self) -> str:
@@ -112,8 +116,13 @@ class EmbeddedBroker:
         """Start the process; `ready` says when it serves."""
         if self.process is not None and self.process.poll() is None:
             raise BrokerFailedError(f"The broker on {self.address} is already running: stop it first.")
-        argv = self.prepare()
-        self.process = GuardedProcess(argv, log_path=self.log_path, cwd=self.data_dir)
+        self._hold_folder()
+        try:
+            argv = self.prepare()
+            self.process = GuardedProcess(argv, log_path=self.log_path, cwd=self.data_dir)
+        except BaseException:
+            self._let_go()
+            raise
 
     def ready(self, wait_s: float = READY_WAIT_S) -> None:
         """Wait until requests are answered."""
@@ -145,12 +154,14 @@ class EmbeddedBroker:
         if self.process is not None:
             self.process.stop(grace_s)
             self.process = None
+        self._let_go()
 
     def kill(self) -> None:
         """SIGKILL, as a test or a power cut would; `start` recovers the same data."""
         if self.process is not None:
             self.process.close()
             self.process = None
+        self._let_go()
 
     def __enter__(self) -> EmbeddedBroker:
         try:
@@ -174,13 +185,35 @@ class EmbeddedBroker:
         if self._lost_its_port():
             return f"Kafka could not bind port {self.port} or {self.controller_port}: stop what listens there."
         if "Failed to acquire lock on file" in text:
-            return f"Another broker runs on {self.data_dir}: stop it (gpugrid down) or use another run folder."
+            return self._taken()
         if "insufficient memory" in text.lower() or "Could not reserve enough space" in text:
             return f"There is too little memory for Kafka's {self._heap_mib} MiB heap: close something and start again."
         hint = next(
             (line for line in reversed(text.splitlines()) if "ERROR" in line or "Error" in line), "no reason given"
         )
         return f"Kafka stopped ({hint.strip()[:200]}): see {self.data_dir}/kafka.log."
+
+    def _hold_folder(self) -> None:
+        """Nobody else starts a broker there until `stop` or `kill`, or this process ends."""
+        if self._held is not None:
+            return
+        held = ExitStack()
+        try:
+            self.data_dir.mkdir(parents=True, exist_ok=True)
+            held.enter_context(directory_lock(self.data_dir, wait_s=0.0))
+        except TimeoutError:
+            raise BrokerFailedError(self._taken()) from None
+        except OSError as error:
+            raise BrokerFailedError(write_failure(self.data_dir, error, "use a run folder on another disk")) from error
+        self._held = held
+
+    def _let_go(self) -> None:
+        held, self._held = self._held, None
+        if held is not None:
+            held.close()
+
+    def _taken(self) -> str:
+        return f"Another broker runs on {self.data_dir}: stop it (gpugrid down) or use another run folder."
 
     def _choose_ports(self) -> None:
         if self.port == 0:

@@ -113,13 +113,14 @@ def test_a_taken_port_gets_one_sentence(tmp_path: Path) -> None:
 
 def test_a_second_broker_on_the_same_folder_gets_one_sentence(kafka_factory: Callable[[], EmbeddedBroker]) -> None:
     first = kafka_factory()
-    second = EmbeddedBroker(first.data_dir)
-    try:
-        second.start()
-        with pytest.raises(BrokerFailedError, match="Another broker runs on"):
-            second.ready()
-    finally:
-        second.kill()
+    before = (first.data_dir / "server.properties").read_bytes()
+    with pytest.raises(BrokerFailedError, match="Another broker runs on"):
+        EmbeddedBroker(first.data_dir).start()
+    assert (first.data_dir / "server.properties").read_bytes() == before
+    assert answers(first.port)
+    first.kill()
+    with EmbeddedBroker(first.data_dir) as second:
+        assert answers(second.port)
 
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT], ids=["killed", "interrupted"])
