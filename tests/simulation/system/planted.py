@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from schemas.executions import JobCompleted
 from schemas.jobs import JobAccepted
 from schemas.rules import Limits, QueueRules
-from services.allocator.core import fold, fold_executions, lifecycle, preempt, quotas, verify_commit
+from services.allocator.core import fold, fold_executions, lifecycle, planned_starts, preempt, quotas, verify_commit
 from services.allocator.core.commit import _Changed
 from services.allocator.core.groups import limits_of
 from services.allocator.core.state import State
@@ -187,6 +187,18 @@ def place_taken_too_early() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def planned_start_not_kept() -> Iterator[None]:
+    """The allocator takes each plan as it is, and its own check believes whatever is said of planned starts."""
+
+    def replanned(posed: Any, free: Any, *_: Any) -> Any:
+        return free
+
+    unchecked = patch.object(verify_commit, "_check_promises", lambda *_: [])
+    with patch.object(planned_starts, "_replanned", replanned), unchecked:
+        yield
+
+
 PLANTED: dict[str, Planted] = {
     each.__name__: each
     for each in (
@@ -202,5 +214,6 @@ PLANTED: dict[str, Planted] = {
         projection_lost,
         running_max_ignored,
         place_taken_too_early,
+        planned_start_not_kept,
     )
 }
