@@ -38,7 +38,7 @@ def _placed(state: State, effect: Placed, sequence: int, now: Now, changes: Chan
     job.started_ms = None
     job.placed_p50_s, job.placed_p90_s, job.staging_s = effect.p50_s, effect.p90_s, effect.staging_s
     job.fraction_at_start, job.cause, job.stop_cause = job.fraction, "", ""
-    job.reason, job.holders, job.overtime = "", [], False
+    job.reason, job.holders, job.overtime, job.restores = "", [], False, False
     job.planned_start_p50_ms = job.planned_start_p90_ms = None
     state.preemptions.pop(job.job_id, None)
     state.promises.pop(job.job_id, None)

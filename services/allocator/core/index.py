@@ -43,7 +43,7 @@ class Waiting:
     def __init__(self) -> None:
         self._row: dict[str, int] = {}
         self._jobs: list[Job | None] = []
-        self._columns = np.zeros((4, ROWS_MIN), np.int64)  # priority (0: left), submitted, deadline, arrival
+        self._columns = np.zeros((5, ROWS_MIN), np.int64)  # priority (0: left), submitted, deadline, arrival, restores
 
     def __len__(self) -> int:
         return len(self._row)
@@ -52,7 +52,8 @@ class Waiting:
         rows = len(self._jobs)
         if rows == self._columns.shape[1]:
             self._columns = np.concatenate((self._columns, np.zeros_like(self._columns)), axis=1)
-        self._columns[:, rows] = (job.spec.priority, job.submitted_ms, job.spec.deadline_ms or 0, job.arrival)
+        deadline_ms = job.spec.deadline_ms or 0
+        self._columns[:, rows] = (job.spec.priority, job.submitted_ms, deadline_ms, job.arrival, job.restores)
         self._row[job.job_id] = rows
         self._jobs.append(job)
 
@@ -69,8 +70,8 @@ class Waiting:
 
     def ranked(self, aging: Aging, now_ms: int, factor: int) -> tuple[NDArray[np.int64], list[Job | None]]:
         """A sortable key per row (priority with aging and share, then the earlier arrival; negative: no job) and the rows' jobs."""
-        priority, submitted_ms, deadline_ms, arrival = self._columns[:, : len(self._jobs)]
-        ranked = ranked_priorities(priority, submitted_ms, deadline_ms, aging, now_ms, factor)
+        priority, submitted_ms, deadline_ms, arrival, restores = self._columns[:, : len(self._jobs)]
+        ranked = ranked_priorities(priority, submitted_ms, deadline_ms, restores, aging, now_ms, factor)
         keys = (ranked << _ARRIVAL_BITS) - arrival
         keys[priority == 0] = -1
         return keys, self._jobs

@@ -62,6 +62,7 @@ def requeue(job: Job, now_ms: int, not_before_ms: int, changes: Changes) -> None
     """Back into the queue with the work that is left; the ended attempt is remembered, since its end may still be reported."""
     changes.job(job)
     move(job, Happening.LOSE if any(part.status == PART_LOST for part in job.parts) else Happening.REQUEUE)
+    job.restores = len(job.parts) > 1 and any(part.status == PART_LOST for part in job.parts)
     job.earlier[job.attempt] = job.parts
     while len(job.earlier) > EARLIER_ATTEMPTS_MAX:
         del job.earlier[next(iter(job.earlier))]

@@ -2,6 +2,8 @@
 
 priority = (declared + aging + deadline) × share factor + 200 if inside its team's guarantee + 400 if overdue
 
+A gang that lost a node and waits to be restored counts as overdue from then on, with or without rules: what it had must not go to fresh
+jobs one by one.
 Declared priorities end at 100 and factors at 1.5, so a guarantee goes before every borrowing and an overdue job before both. The
 sum is the priority of the planner's objective: heuristic, model, verifier and explanations all work on it. All in thousandths.
 """
@@ -55,7 +57,7 @@ def standing_of(
         deadline=0 if job.spec.deadline_ms is None else _urgency((job.spec.deadline_ms - now_ms) / 1000 - takes_s),
         share_factor=share_factor,
         guaranteed=guaranteed,
-        overdue=aging.overdue_s is not None and waited_s >= aging.overdue_s,
+        overdue=job.restores or (aging.overdue_s is not None and waited_s >= aging.overdue_s),
     )
 
 
@@ -70,7 +72,7 @@ def _urgency(slack_s: float) -> int:
 
 
 def ranked_priorities(
-    declared: Ints, submitted_ms: Ints, deadline_ms: Ints, aging: Aging, now_ms: int, factor: int
+    declared: Ints, submitted_ms: Ints, deadline_ms: Ints, restores: Ints, aging: Aging, now_ms: int, factor: int
 ) -> Ints:
     """`standing_of(…).priority` of many jobs of one team without guarantee and expected run time; `deadline_ms` 0: none."""
     waited_s = (now_ms - submitted_ms) / 1000
@@ -81,6 +83,7 @@ def ranked_priorities(
     urgency = DEADLINE_PRIORITY * np.clip(1.0 - slack_s / DEADLINE_FROM_S, 0.0, 1.0)
     urgent = np.where(deadline_ms > 0, urgency.astype(np.int64), 0)
     total = (declared * PRIORITY_ONE + aged.astype(np.int64) + urgent) * factor // ONE
+    overdue = restores != 0
     if aging.overdue_s is not None:
-        total = total + np.where(waited_s >= aging.overdue_s, OVERDUE_PRIORITY, 0)
-    return total
+        overdue |= waited_s >= aging.overdue_s
+    return total + np.where(overdue, OVERDUE_PRIORITY, 0)

@@ -57,7 +57,7 @@ class Job(Struct):
     """A batch-like job. `parts` belong to the newest attempt, `earlier` to those before, by number (a late end still counts).
 
     `phase` moves by the table of `phases.py` only, and `state` is what the public calls it. `heard_ms`: when its start was
-    reported; `placed_wall_ms`: when it was ordered, by the wall.
+    reported; `placed_wall_ms`: when it was ordered, by the wall. `restores`: a gang that waits because it lost a node.
     `pools`: the preferred one first; `speeds` beside it; `planned_pool`: of several, the one it was planned in last.
     """
 
@@ -104,6 +104,7 @@ class Job(Struct):
     planned_start_p90_ms: int | None = None
     saved_ms: int = 0
     preempted_by: list[str] = field(default_factory=list)
+    restores: bool = False
     speeds: dict[str, float] = field(default_factory=dict)
     planned_pool: str = ""
 
