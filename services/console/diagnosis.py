@@ -342,7 +342,7 @@ def facts_of(world: World, pool: str | None, now_ms: int) -> Facts:
         for view in world.jobs.values()
         if view.job is not None
         and view.state in (JobState.QUEUED.value, ACCEPTED)
-        and (pool is None or not view.job.pools or pool in view.job.pools)
+        and (pool is None or view.waits_for(pool))
     ]
     bad = (Health.LOST, Health.SUSPECT)
     unusable = sum(

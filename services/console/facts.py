@@ -82,6 +82,14 @@ class JobView:
             return 0
         return sum(len(part.gpus) for part in self.status.placed)
 
+    def waits_for(self, pool: str, *, first: bool = False) -> bool:
+        """Whether it waits for this pool: the one it is planned in, else any that it accepts (`first`: the preferred one)."""
+        accepted = self.pools or (tuple(self.job.pools) if self.job is not None else ())
+        planned = None if self.status is None else self.status.pool
+        if planned is not None:
+            return planned == pool
+        return not accepted or pool in (accepted[:1] if first else accepted)
+
     def run_forecast(self) -> SizeForecast | None:
         """Total run time at the size it was given, as last forecast, in the pool it got."""
         held = self.gpus_held

@@ -72,7 +72,7 @@ def _observed(
             if alone or view.application.pool == pool:
                 apps.append(_app(board, view, start_ms, now_ms))
                 holds.extend(Hold(name, one.time_ms, len(one.gpus)) for one in board.ledger.holds.get(name, ()))
-        elif view.job is not None and (alone or not view.job.pools or view.job.pools[0] == pool):
+        elif view.job is not None and (alone or view.waits_for(pool, first=True)):
             metered = attempts_of(board.ledger, name, now_ms)
             if _outside(view, metered, start_ms, now_ms):
                 continue
