@@ -5,6 +5,7 @@ The plan is the allocator's own, made on a copy of its state, so the answer is t
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -17,7 +18,7 @@ from services.allocator.core.config import Policy
 from services.allocator.core.groups import Group, groups_of, limits_of, maximum_of
 from services.allocator.core.index import index_of
 from services.allocator.core.layout import layout_of, pools_of
-from services.allocator.core.quotas import factors_of, used_by_team
+from services.allocator.core.quotas import factors_of, held_by, used_by_team
 from services.allocator.core.state import State, forget_index
 from services.allocator.core.verify_commit import verify_commit
 
@@ -68,23 +69,24 @@ def group_uses(state: State, now_ms: int) -> list[GroupUse]:
     }
     use = used_by_team(state, holders, now_ms)
     factors = factors_of(state, holders, index.teams_waiting(), now_ms)
+    held = held_by(holders)
+    queued = Counter(group for job in waiting for group in groups_of(job.spec))
     rank = {"organisation": 0, "team": 1, "user": 2, "queue": 3}
     rows = []
     for pool in pools_of(state) or sorted({job.pool for job in holders}):
         for group in sorted(groups, key=lambda group: (rank[group.kind], group.name)):
-            mine = [job for job in holders if group in groups_of(job.spec)]
             limits = limits_of(state.rules, group)
             is_team = group.kind == "team"
             rows.append(
                 GroupUse(
                     group=group,
                     pool=pool,
-                    gpus=sum(job.gpus for job in mine if job.pool == pool),
+                    gpus=held.gpus.get((group, pool), 0),
                     maximum=maximum_of(state.rules, group, pool),
                     guaranteed=limits.guaranteed.get(pool, 0) if isinstance(limits, TeamRules) else 0,
-                    running=len(mine),
+                    running=held.jobs.get(group, 0),
                     running_max=limits.running_max,
-                    waiting=sum(group in groups_of(job.spec) for job in waiting),
+                    waiting=queued[group],
                     used_h=use.get(group.name, 0) / HOUR_MS if is_team else None,
                     factor=factors.get(group.name, 1000) / 1000 if is_team else None,
                 )

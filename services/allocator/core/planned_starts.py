@@ -9,19 +9,18 @@ Read next: `promises.py` (books and causes), `commit.py` (who calls).
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-
 import numpy as np
 
 from schemas.decisions import Promised
 from schemas.records import Now
 from schemas.status import NodeGpus
-from services.allocator.core.columns import JobColumn
 from services.allocator.core.config import Policy
-from services.allocator.core.heuristic import finished_plan, kept_rows, plan_fast
+from services.allocator.core.heuristic import plan_fast
+from services.allocator.core.overdue import overdue_first
+from services.allocator.core.pins import Pin, cap_used, with_held, with_pins
 from services.allocator.core.plan import Plan
 from services.allocator.core.pose import Posed
-from services.allocator.core.problem import GpuState, Ints, Problem
+from services.allocator.core.problem import GpuState, Problem
 from services.allocator.core.promises import Cause
 from services.allocator.core.reasons import Reason
 from services.allocator.core.state import Promise, State
@@ -31,17 +30,6 @@ from services.allocator.core.verify import verify_plan
 ROUNDS_MAX = 3
 """Plans made again per decision. What then still stands is kept, unless applications lack GPUs for it."""
 Why = tuple[Cause, list[str]]
-
-
-@dataclass(frozen=True, slots=True)
-class Pin:
-    """A promised job's row in the problem, with a place it may be held to: option row, first GPU, step."""
-
-    job_id: str
-    row: int
-    option: int
-    first: int
-    step: int
 
 
 def keep_promises(
@@ -154,8 +142,9 @@ def _replanned(posed: Posed, free: Plan, pins: list[Pin], budget: int, policy: P
         lost |= whys.keys()
         if not held:
             return free
-        pinned = plan_fast(_with_pins(problem, held), budget, policy.seed)
-        plan = _merged(problem, pinned, held)
+        rest = with_pins(problem, held)
+        pinned = overdue_first(posed, rest, plan_fast(rest, budget, policy.seed), budget, policy.seed)
+        plan = with_held(problem, pinned, held)
         yielding = _yielding(problem, free, plan, held)
         if not yielding:
             return plan
@@ -239,48 +228,11 @@ def _obstacle(posed: Posed, pin: Pin, held: list[Pin]) -> Why | None:
     earlier = [other.job_id for other in held if _meet(problem, pin, other)]
     if earlier:
         return Cause.OVERRUN, earlier
-    used = _cap_used(problem, held)
+    used = cap_used(problem, held)
     for cap in problem.job_caps[pin.row].tolist():
         if cap >= 0 and (used[cap, pin.step : pin.step + steps] + size > problem.cap_gpus[cap]).any():
             return Cause.RULES, []
     return None
-
-
-def _cap_used(problem: Problem, held: list[Pin]) -> Ints:
-    used = problem.cap_used.copy()
-    for pin in held:
-        for cap in problem.job_caps[pin.row].tolist():
-            if cap >= 0:
-                used[cap, pin.step : pin.step + int(problem.option_steps[pin.option])] += problem.option_gpus[
-                    pin.option
-                ]
-    return used
-
-
-def _with_pins(problem: Problem, held: list[Pin]) -> Problem:
-    """The problem of everybody else: held jobs are out of it, their blocks reserved as long as they may hold them."""
-    table = problem.job_table.copy()
-    rows = []
-    for pin in held:
-        table[pin.row, JobColumn.REFUSAL] = int(Reason.PLANNED_LATER)
-        end = min(problem.steps, pin.step + int(problem.option_hold[pin.option]))
-        rows.append((pin.first, int(problem.option_gpus[pin.option]), pin.step, end))
-    return replace(
-        problem,
-        job_table=table,
-        reservation_ids=(*problem.reservation_ids, *(pin.job_id for pin in held)),
-        reservations=np.concatenate((problem.reservations, np.array(rows, dtype=np.int64).reshape(-1, 4))),
-        cap_used=_cap_used(problem, held),
-    )
-
-
-def _merged(problem: Problem, plan: Plan, held: list[Pin]) -> Plan:
-    """The others' plan with the held jobs on their places."""
-    start, first, option = plan.start.copy(), plan.first_gpu.copy(), plan.option.copy()
-    for pin in held:
-        start[pin.row], first[pin.row], option[pin.row] = pin.step, pin.first, pin.option
-    promised = np.array([pin.row for pin in held], dtype=np.int64)
-    return finished_plan(problem, plan.mode, kept_rows(start, first, option), plan.segments, promised)
 
 
 def _yielding(problem: Problem, free: Plan, plan: Plan, held: list[Pin]) -> dict[str, Why]:

@@ -20,6 +20,7 @@ from services.allocator.core.caps import without_running
 from services.allocator.core.config import Policy
 from services.allocator.core.heuristic import decision_iterations, plan_fast
 from services.allocator.core.index import index_of
+from services.allocator.core.overdue import overdue_first
 from services.allocator.core.plan import Plan
 from services.allocator.core.pose import Posed
 from services.allocator.core.problem import GpuState, Ints, Problem
@@ -98,7 +99,8 @@ def _for_job(
     if not chosen:
         return None
     problem = without_running(posed.problem, chosen)
-    plan = plan_fast(problem, decision_iterations(problem, policy.iterations), policy.seed)
+    budget = decision_iterations(problem, policy.iterations)
+    plan = overdue_first(posed, problem, plan_fast(problem, budget, policy.seed), budget, policy.seed)
     if plan.start[row] != 0:
         return None
     first, size = int(plan.first_gpu[row]), int(problem.option_gpus[plan.option[row]])

@@ -6,7 +6,7 @@ of the grid: jobs above them are handed in with a refusal. Pure bookkeeping over
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from schemas.rules import Rules
@@ -75,37 +75,47 @@ def _slots_per_card(state: State, job: Job) -> int:
     return 1 if node is None else node.slots_per_card
 
 
+@dataclass(frozen=True, slots=True)
+class Held:
+    """What groups hold: GPUs by group and pool, jobs by group."""
+
+    gpus: dict[tuple[Group, str], int]
+    jobs: dict[Group, int]
+
+
+def held_by(jobs: Iterable[Job]) -> Held:
+    """Counted once for every group of these jobs, all of which hold GPUs."""
+    held = Held({}, {})
+    for job in jobs:
+        for group in groups_of(job.spec):
+            held.gpus[group, job.pool] = held.gpus.get((group, job.pool), 0) + job.gpus
+            held.jobs[group] = held.jobs.get(group, 0) + 1
+    return held
+
+
 class Holdings:
     """What every group holds now, counted once, when first asked."""
 
     def __init__(self, state: State) -> None:
         self._state = state
-        self._gpus: dict[tuple[Group, str], int] | None = None
-        self._running: dict[Group, int] = {}
+        self._held: Held | None = None
 
     def full_groups(self, job: Job) -> str:
         """For a job that a rule keeps waiting: which group is full, and of what, as a sentence. Empty for any other reason."""
         if job.reason not in _RULE_REASONS:
             return ""
+        if self._held is None:
+            self._held = held_by(other for other in index_of(self._state).holders() if other.holds_gpus)
         rules, found = self._state.rules, []
         for group in groups_of(job.spec):
             for pool in job.pools:
-                most, held = maximum_of(rules, group, pool), self._held(group, pool)
+                most, held = maximum_of(rules, group, pool), self._held.gpus.get((group, pool), 0)
                 if most is not None and held + min(job.spec.sizes) > most:
                     found.append(f"{group.words} holds {held} of {most} GPUs of {pool}")
-            count, running = limits_of(rules, group).running_max, self._running.get(group, 0)
+            count, running = limits_of(rules, group).running_max, self._held.jobs.get(group, 0)
             if count is not None and running >= count:
                 found.append(f"{group.words} runs {running} of {count} jobs")
         return f" Now {'; '.join(found)}." if found else ""
-
-    def _held(self, group: Group, pool: str) -> int:
-        if self._gpus is None:
-            self._gpus = {}
-            for job in index_of(self._state).holders():
-                for of in groups_of(job.spec) if job.holds_gpus else ():
-                    self._gpus[of, job.pool] = self._gpus.get((of, job.pool), 0) + job.gpus
-                    self._running[of] = self._running.get(of, 0) + 1
-        return self._gpus.get((group, pool), 0)
 
 
 def admit(rules: Rules, pool: str, queued: Sequence[Job], holding: Sequence[Job]) -> Admission:
@@ -118,8 +128,9 @@ def admit(rules: Rules, pool: str, queued: Sequence[Job], holding: Sequence[Job]
             for group in groups_of(job.spec)
             if maximum_of(rules, group, pool) is not None
         )
-    _refuse_beyond_counts(rules, queued, holding, found)
-    _mark_guaranteed(rules, pool, queued, holding, found)
+    held = held_by(holding)
+    _refuse_beyond_counts(rules, queued, held, found)
+    _mark_guaranteed(rules, pool, queued, held, found)
     return found
 
 
@@ -130,12 +141,9 @@ def _number(numbers: dict[Group, int], found: Admission, rules: Rules, group: Gr
     return numbers[group]
 
 
-def _refuse_beyond_counts(rules: Rules, queued: Sequence[Job], holding: Sequence[Job], found: Admission) -> None:
+def _refuse_beyond_counts(rules: Rules, queued: Sequence[Job], held: Held, found: Admission) -> None:
     """Jobs above a group's `running_max` (those that hold GPUs counted first) or, by arrival, above its `queued_max`."""
-    running: dict[Group, int] = {}
-    for job in holding:
-        for group in groups_of(job.spec):
-            running[group] = running.get(group, 0) + 1
+    running = dict(held.jobs)
     waiting: dict[Group, int] = {}
     for job in sorted(queued, key=lambda job: job.arrival):
         groups = groups_of(job.spec)
@@ -159,12 +167,9 @@ def _full(counts: dict[Group, int], group: Group, most: int | None) -> bool:
     return most is not None and counts.get(group, 0) >= most
 
 
-def _mark_guaranteed(rules: Rules, pool: str, queued: Sequence[Job], holding: Sequence[Job], found: Admission) -> None:
+def _mark_guaranteed(rules: Rules, pool: str, queued: Sequence[Job], held: Held, found: Admission) -> None:
     """Best first, as long as the team's GPUs and those of its jobs marked before stay inside what is guaranteed."""
-    used: dict[str, int] = {}
-    for job in holding:
-        if job.pool == pool:
-            used[job.spec.team] = used.get(job.spec.team, 0) + job.gpus
+    used = {group.name: gpus for (group, of), gpus in held.gpus.items() if group.kind == "team" and of == pool}
     for job in queued:
         team = job.spec.team
         after = used.get(team, 0) + min(job.spec.sizes)
