@@ -40,7 +40,7 @@ def peer_scores(
     found: dict[str, dict[str, DemandScore]] = {}
     for place, client in enumerate(clients):
         for peer in peers:
-            key = f"{name}/{peer}/{rates.clients[client]}/{_digest(rates, client, origins)}"
+            key = peer_key(name, peer, rates, client, origins)
             score = cached.get(key)
             if score is None and time.monotonic() < until_s:
                 tell(f"{peer}: client {place + 1} of {len(clients)}")
@@ -49,6 +49,13 @@ def peer_scores(
             if score is not None:
                 found.setdefault(rates.clients[client], {})[peer] = score
     return found
+
+
+def peer_key(name: str, peer: str, rates: Rates, client: int, origins: Sequence[int]) -> str:
+    """Trace, method, client, and a digest of what the score depends on."""
+    whole = hashlib.sha256(np.ascontiguousarray(rates.load[client]).tobytes())
+    whole.update(np.array([rates.window_s, *origins], np.int64).tobytes())
+    return f"{name}/{peer}/{rates.clients[client]}/{whole.hexdigest()[:12]}"
 
 
 class PeerCache:
@@ -114,10 +121,3 @@ def _said(peer: str, past: Series, day: int, steps: int) -> tuple[Series, Series
         said = models[peer]().forecast(y=past, h=steps, level=[80])
     p50 = np.maximum(said["mean"], 0.0)
     return p50, np.maximum(said["hi-80"], p50)
-
-
-def _digest(rates: Rates, client: int, origins: Sequence[int]) -> str:
-    """Of what a score depends on."""
-    whole = hashlib.sha256(np.ascontiguousarray(rates.load[client]).tobytes())
-    whole.update(np.array([rates.window_s, *origins], np.int64).tobytes())
-    return whole.hexdigest()[:12]

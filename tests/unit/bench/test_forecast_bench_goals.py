@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 
+from bench.forecast.answering import answer_goals
 from bench.forecast.goals import demand_goals, hindsight
-from bench.forecast.peers import filled
-from services.forecaster.core.demand_scores import OURS, DemandScore
+from bench.forecast.peers import PeerCache, filled, peer_key, peer_scores
+from services.forecaster.core.demand_scores import OURS, DemandScore, Rates
 from services.forecaster.core.duration_scores import score
 from services.forecaster.core.rolling import PastRuns, keyed_history
 
@@ -48,3 +51,22 @@ def test_a_large_client_on_which_something_is_better_is_named_and_peers_are_weig
     assert goals["m: demand loss, all clients"].met
     assert not goals["m: large clients on which something is better (c2)"].met
     assert goals["m: demand loss over MSTL's, 2 of 3 clients"].figure == 0.75
+
+
+def test_a_peers_score_is_kept_and_found_again_only_for_the_same_load(tmp_path: Path) -> None:
+    rates = Rates(3_600, 0, ("c0",), np.arange(72.0).reshape(1, -1), 0)
+    score = DemandScore(windows=24, load=1.0, loss=0.5, coverage=0.9)
+    path = tmp_path / "peers.json"
+    assert peer_scores("m", rates, [0], [48], ["MSTL"], PeerCache(path), 0.0, print) == {}
+    PeerCache(path).put(peer_key("m", "MSTL", rates, 0, [48]), score)
+    assert peer_scores("m", rates, [0], [48], ["MSTL"], PeerCache(path), 0.0, print) == {"c0": {"MSTL": score}}
+    rates.load[0, 3] += 1.0
+    assert peer_scores("m", rates, [0], [48], ["MSTL"], PeerCache(path), 0.0, print) == {}
+
+
+def test_every_window_after_the_warm_up_is_answered_and_timed() -> None:
+    load = np.full((1, 7 * 24), 3.0)
+    goals, times = answer_goals(Rates(3_600, 0, ("c0",), load, 0))
+    assert times["answers"] == 24
+    assert 0.0 < times["p50_ms"] <= times["p99_ms"] <= times["max_ms"]
+    assert goals[0].figure == times["p99_ms"]
