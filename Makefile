@@ -4,13 +4,15 @@
 PYTHON ?= python3.11
 ARGS ?=
 PYTEST_ARGS ?=
+# Two fill the two cores of a small machine, and most tests of whole stacks wait; every worker has a broker of its own.
+WORKERS ?= 2
 UV_VERSION := 0.13.9
 
 BIN := .venv/bin
 STAMP := .venv/.gpugrid-installed
 LEVELS := $(wildcard tests/unit tests/properties tests/contract tests/simulation tests/end_to_end tests/infra tests/gpu)
-# The suites of the compiled kernels and what stands on them run a second time as plain Python.
-JIT_OFF := $(wildcard tests/unit/allocator tests/properties)
+# The suites of the compiled kernels and what stands on them run a second time as plain Python; other properties run no kernel.
+JIT_OFF := $(wildcard tests/unit/allocator) $(shell grep -rl --include='test_*.py' allocator tests/properties 2>/dev/null)
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test test-slurm lint format bench soak simulate lock clean python
@@ -31,12 +33,15 @@ demo: setup ## replay a real day on a real Kafka (ARGS="--hours 6 --seed 2")
 	@$(BIN)/gpugrid demo $(ARGS)
 
 test: setup lint ## prove everything: lint, then the tests by level, then the core suites without the JIT
+	@echo "== the planner's kernels, compiled once"
+	@$(BIN)/python -c "from services.allocator.shell.warmup import use_kernel_cache, warm_up; use_kernel_cache(); warm_up()"
 	@for level in $(LEVELS); do \
 		echo "== $$level"; \
-		$(BIN)/python -m pytest $$level $(PYTEST_ARGS) || exit 1; \
+		case $$level in tests/infra) share=loadfile;; *) share=worksteal;; esac; \
+		$(BIN)/python -m pytest $$level -n $(WORKERS) --dist $$share $(PYTEST_ARGS) || exit 1; \
 	done
-	@echo "== core suites, NUMBA_DISABLE_JIT=1"
-	@NUMBA_DISABLE_JIT=1 $(BIN)/python -m pytest $(JIT_OFF) $(PYTEST_ARGS)
+	@echo "== what stands on the kernels, NUMBA_DISABLE_JIT=1"
+	@NUMBA_DISABLE_JIT=1 $(BIN)/python -m pytest $(JIT_OFF) -n $(WORKERS) --dist worksteal $(PYTEST_ARGS)
 
 test-slurm: setup ## the Slurm driver against a real Slurm; installs what is missing (Debian, as root)
 	@command -v slurmctld >/dev/null 2>&1 || apt-get install -y --no-install-recommends slurmctld slurmd slurm-client munge libpmix2

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from deploy.local.broker import EmbeddedBroker
 from services.allocator.shell.warmup import use_kernel_cache
@@ -14,6 +16,23 @@ from services.allocator.shell.warmup import use_kernel_cache
 def pytest_configure(config: pytest.Config) -> None:
     """Compiled kernels are shared with the installed program; the cache has to be named before numba is imported."""
     use_kernel_cache()
+
+
+JIT_OFF_EXAMPLES = 1 / 3
+"""Without the JIT a kernel runs a hundred times slower, and what may differ there (wrapping, types) differs on almost any board:
+every property is tried, with a third of its examples."""
+EXAMPLES_MIN = 5
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    if os.environ.get("NUMBA_DISABLE_JIT") != "1":
+        return
+    for function in {item.function for item in items if isinstance(item, pytest.Function)}:
+        if getattr(function, "is_hypothesis_test", False):
+            # What @settings leaves on a test; applying the decorator a second time is refused.
+            given = function._hypothesis_internal_use_settings
+            fewer = max(EXAMPLES_MIN, round(given.max_examples * JIT_OFF_EXAMPLES))
+            function._hypothesis_internal_use_settings = settings(given, max_examples=min(given.max_examples, fewer))
 
 
 @pytest.fixture(scope="session")

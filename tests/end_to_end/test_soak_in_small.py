@@ -12,7 +12,7 @@ from bench.soak.run import SoakOptions, soak
 from bench.soak.stack import CLUSTERS
 from schemas.status import FINAL_STATES
 
-pytestmark = [pytest.mark.end_to_end, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.end_to_end, pytest.mark.timeout(1800)]
 EVENTS = 2_000
 
 
