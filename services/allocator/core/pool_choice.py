@@ -32,8 +32,8 @@ from services.allocator.core.value import job_gains
 
 ROUNDS_MAX = 3
 """Tries of jobs that found no place; those that still have none wait in the pool they prefer."""
-MOVES_MAX, MOVES_MIN = 12, 2
-MOVED_JOBS = 1200
+MOVES_MAX, MOVES_MIN = 6, 2
+MOVED_JOBS = 600
 """Changes that are tried per decision; each costs the first grids of two pools, so with many waiting jobs fewer are."""
 ROUND_PART = 4
 """A round gets this part of a decision's budget: it decides between pools, not between places."""
