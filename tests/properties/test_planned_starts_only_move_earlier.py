@@ -73,13 +73,20 @@ class History:
             build.forecast(job_id, dict.fromkeys(sizes, hours * 3600.0)),
         )
 
+    def begin(self) -> None:
+        """What was placed starts; what that lets be placed, too."""
+        while waiting := [
+            (job.job_id, part.node, job.attempt)
+            for job in self.driver.state.jobs.values()
+            for part in job.parts
+            if part.status == "placed"
+        ]:
+            for job_id, node, attempt in waiting:
+                self.give(build.started(job_id, node, self.driver.now_ms, attempt))
+
     def run(self) -> None:
-        """What was placed starts; what is over by its P50 ends, a few too late."""
+        """What is over by its P50 ends, some too late."""
         driver = self.driver
-        for job in list(driver.state.jobs.values()):
-            for part in job.parts:
-                if part.status == "placed":
-                    self.give(build.started(job.job_id, part.node, driver.now_ms, job.attempt))
         for job in list(driver.state.jobs.values()):
             over = job.started_ms is not None and driver.now_ms - job.started_ms >= job.placed_p50_s * 1000
             if (job.parts and job.stop_cause) or (over and job.holds_gpus and (self.calm or self.dice.random() < 0.6)):
@@ -127,6 +134,7 @@ class History:
                 self.disturb()
             else:
                 self.give()
+            self.begin()
 
 
 @pytest.mark.parametrize("seed", range(12))

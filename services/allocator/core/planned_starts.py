@@ -23,6 +23,7 @@ from services.allocator.core.pose import Posed
 from services.allocator.core.problem import GpuState, Problem
 from services.allocator.core.promises import Cause
 from services.allocator.core.reasons import Reason
+from services.allocator.core.standing import GUARANTEED_PRIORITY
 from services.allocator.core.state import Promise, State
 from services.allocator.core.value import unmet_gpu_steps, unmet_penalty
 from services.allocator.core.verify import verify_plan
@@ -145,7 +146,7 @@ def _replanned(posed: Posed, free: Plan, pins: list[Pin], budget: int, policy: P
         rest = with_pins(problem, held)
         pinned = overdue_first(posed, rest, plan_fast(rest, budget, policy.seed), budget, policy.seed)
         plan = with_held(problem, pinned, held)
-        yielding = _yielding(problem, free, plan, held)
+        yielding = _yielding(posed, free, plan, held)
         if not yielding:
             return plan
         whys.update(yielding)
@@ -235,9 +236,10 @@ def _obstacle(posed: Posed, pin: Pin, held: list[Pin]) -> Why | None:
     return None
 
 
-def _yielding(problem: Problem, free: Plan, plan: Plan, held: list[Pin]) -> dict[str, Why]:
+def _yielding(posed: Posed, free: Plan, plan: Plan, held: list[Pin]) -> dict[str, Why]:
     """Which held jobs have to give way, and why: an application is short of GPUs, or a job of higher priority later, than in the
     free plan that has it on their cells."""
+    problem = posed.problem
     short = unmet_penalty(problem, unmet_gpu_steps(problem, plan.app_counts(problem)))
     had = unmet_penalty(problem, unmet_gpu_steps(problem, free.app_counts(problem)))
     found: dict[str, Why] = {}
@@ -250,10 +252,16 @@ def _yielding(problem: Problem, free: Plan, plan: Plan, held: list[Pin]) -> dict
         return found or {pin.job_id: (Cause.APPLICATIONS, list(problem.app_ids)) for pin in held}
     for pin in moved:
         others = [row for row in _jobs_on(problem, free, pin) if not 0 <= plan.start[row] <= free.start[row]]
-        above = [row for row in others if problem.job_priority[row] > problem.job_priority[pin.row]]
+        above = [row for row in others if _rank(posed, row) > _rank(posed, pin.row)]
         if above:
             found[pin.job_id] = (Cause.HIGHER_PRIORITY, [problem.job_ids[row] for row in above])
     return found
+
+
+def _rank(posed: Posed, row: int) -> tuple[int, int]:
+    """What may move a promise: being overdue or inside a guarantee, then the declared priority. Waiting and shares change by themselves;
+    they order jobs, and break no promise."""
+    return int(posed.problem.job_priority[row]) // GUARANTEED_PRIORITY, posed.queued[row].spec.priority
 
 
 def _apps_on(problem: Problem, plan: Plan, pin: Pin) -> list[str]:
