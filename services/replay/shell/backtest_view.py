@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from rich import box
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
@@ -14,7 +13,7 @@ from services.replay.core.comparison import GPUGRID
 from services.replay.core.findings import ALL, WHOLE_NODES, Finding
 from services.replay.core.outcome import SIZE_CLASSES
 from services.replay.core.verdict import Against, Verdict, rivals
-from services.replay.shell.tables import span_text
+from services.replay.shell.tables import framed, span_text
 
 NAMES = {
     "fifo": "FIFO",
@@ -87,14 +86,7 @@ def _measures() -> list[tuple[str, Callable[[Finding], str]]]:
 
 
 def _table(level: str, findings: Sequence[Finding]) -> Table:
-    table = Table(
-        box=box.SIMPLE_HEAD,
-        title=LEVELS.get(level, "Schedulers that ask for no durations").capitalize(),
-        title_justify="left",
-        title_style="bold",
-        pad_edge=False,
-    )
-    table.add_column("")
+    table = framed(LEVELS.get(level, "Schedulers that ask for no durations").capitalize())
     for one in findings:
         ours = one.scheduler == GPUGRID
         table.add_column(NAMES[one.scheduler], justify="right", style="bold" if ours else "")
@@ -104,8 +96,7 @@ def _table(level: str, findings: Sequence[Finding]) -> Table:
 
 
 def _goals(found: Verdict) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, title="Goals", title_justify="left", title_style="bold", pad_edge=False)
-    table.add_column("")
+    table = framed("Goals")
     for against in found.levels:
         table.add_column(LEVELS[against.level], justify="right")
     for goal in dict.fromkeys(goal for against in found.levels for goal in against.met):

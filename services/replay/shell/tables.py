@@ -23,17 +23,19 @@ def span_text(seconds: float) -> str:
     return f"{seconds / 60:.0f}m" if seconds < 5400 else f"{seconds / 3600:.1f}h"
 
 
+def framed(title: str, rows: str = "") -> Table:
+    """The frame of every table of days and backtests; its first column names the rows."""
+    table = Table(box=box.SIMPLE_HEAD, title=title, title_justify="left", title_style="bold", pad_edge=False)
+    table.add_column(rows)
+    return table
+
+
 def day_table(outcomes: Mapping[str, Outcome]) -> Table:
     """One day: a row per measure, a column per policy."""
     first = next(iter(outcomes.values()))
-    table = Table(
-        box=box.SIMPLE_HEAD,
-        title=f"{first.day}, seed {first.seed}: {first.jobs} jobs, applications need {first.demand_gpu_hours:.0f} GPU-hours",
-        title_justify="left",
-        title_style="bold",
-        pad_edge=False,
+    table = framed(
+        f"{first.day}, seed {first.seed}: {first.jobs} jobs, applications need {first.demand_gpu_hours:.0f} GPU-hours"
     )
-    table.add_column("")
     for policy in POLICIES:
         table.add_column(NAMES[policy], justify="right", style="bold" if policy == GPUGRID else "")
     for label, show in _MEASURES:
@@ -75,10 +77,7 @@ def gains_line(outcomes: Mapping[str, Outcome]) -> Text:
 
 def latency_table(hops: Mapping[str, Hop]) -> Table:
     """Wall-clock milliseconds per hop."""
-    table = Table(
-        box=box.SIMPLE_HEAD, title="Latency, wall clock", title_justify="left", title_style="bold", pad_edge=False
-    )
-    table.add_column("hop")
+    table = framed("Latency, wall clock", "hop")
     for name in ("jobs", "P50", "P90", "P99"):
         table.add_column(name, justify="right")
     for name, hop in hops.items():
@@ -90,14 +89,7 @@ def latency_table(hops: Mapping[str, Hop]) -> Table:
 def comparison_table(comparison: Comparison) -> RenderableType:
     """Several days: mean and worst per policy, then gpugrid's gains."""
     days = len(comparison.days)
-    table = Table(
-        box=box.SIMPLE_HEAD,
-        title=f"{days} day{'s' if days > 1 else ''}: mean (worst day)",
-        title_justify="left",
-        title_style="bold",
-        pad_edge=False,
-    )
-    table.add_column("")
+    table = framed(f"{days} day{'s' if days > 1 else ''}: mean (worst day)")
     for summary in comparison.policies:
         table.add_column(NAMES[summary.policy], justify="right", style="bold" if summary.policy == GPUGRID else "")
     rows: list[tuple[str, list[str]]] = [
