@@ -9,8 +9,8 @@ from msgspec import Meta, Struct
 
 from schemas.base import Event, Identifier, ShortText, TimeMs
 
-BOOSTER_CHARACTERS_MAX = 200_000
-"""Four of them, and all about them, fit into one record; ours have 60,000 to 80,000."""
+BOOSTER_CHARACTERS_MAX = 120_000
+"""Eight of them, and all about them, fit into one record; ours have 60,000 to 80,000."""
 Score = Annotated[float, Meta(ge=0, le=1000)]
 Share = Annotated[float, Meta(ge=0, le=1)]
 Booster = Annotated[
@@ -35,7 +35,8 @@ class Watch(Enum):
 
 
 class TrainedModel(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A whole model: `version` names its content, so equal versions answer alike. `boosters`: P50, then P90.
+    """A whole model: `version` names its content, so equal versions answer alike. `boosters`: P50, then P90,
+    relative to history; a model with a second voice has both again in plain log seconds.
 
     `features`, `levels`, `half_lives`, `bins`: the shape of what it was trained on; a forecaster of another shape refuses it.
     `window_*_ms`: first start and newest known moment among its `runs`.
@@ -51,7 +52,7 @@ class TrainedModel(Struct, frozen=True, kw_only=True, omit_defaults=True):
     window_to_ms: TimeMs
     runs: Annotated[int, Meta(ge=0)]
     trust: Share
-    boosters: Annotated[list[Booster], Meta(min_length=2, max_length=2)]
+    boosters: Annotated[list[Booster], Meta(min_length=2, max_length=4)]
     libraries: dict[ShortText, ShortText] = {}
 
 

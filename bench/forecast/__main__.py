@@ -23,10 +23,16 @@ from msgspec import Struct
 
 from bench.forecast.answering import answer_goals
 from bench.forecast.goals import Goal, demand_goals, duration_goals, hindsight
+from bench.forecast.novelty import by_novelty
 from bench.forecast.peers import PEERS, PeerCache, peer_scores
 from bench.pipeline.facts import Facts, facts
 from services.forecaster.core.demand_scores import Rates
-from services.forecaster.shell.evaluation import DurationChoices, evaluate_demand, evaluate_durations
+from services.forecaster.shell.evaluation import (
+    DurationChoices,
+    DurationReport,
+    evaluate_demand,
+    evaluate_durations,
+)
 from services.forecaster.shell.trace_files import joined, read_jobs, read_rates
 
 RESULTS = Path(__file__).resolve().parents[1] / "results"
@@ -112,12 +118,20 @@ def _durations(name: str, file: Path, retrain_days: int) -> Part:
             "months": [asdict(one) for one in report.by_month],
             "sizes": [asdict(one) for one in report.by_size],
             "pinball_by_month": report.pinball_by_month,
+            "by_what_had_ended": by_novelty(runs, *_in_runs(row_of, report), chosen),
         },
         bounds={
             "best constant per key, in hindsight": hindsight(runs, chosen, None),
             "best constant per key and week, in hindsight": hindsight(runs, chosen, ORACLE_DAYS),
         },
     )
+
+
+def _in_runs(row_of: np.ndarray, report: DurationReport) -> tuple[np.ndarray, np.ndarray]:
+    """log P50 and P90 of the forecast rows in the order of the runs."""
+    said = {row: (p50_s, p90_s) for row, p50_s, p90_s in report.predictions}
+    both = np.log(np.array([said.get(int(row), (1.0, 1.0)) for row in row_of]))
+    return both[:, 0], both[:, 1]
 
 
 def _demand(name: str, file: Path, peers: list[str], budget_s: float, tell: Callable[[str], None]) -> Part:

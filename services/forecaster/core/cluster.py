@@ -27,6 +27,7 @@ from services.forecaster.core.history import DurationHistory, Seed, clamped_log_
 from services.forecaster.core.learning import Learning
 from services.forecaster.core.ledger import Ended, Entry, Execution, Ledger, Run, Worth
 from services.forecaster.core.prior import scale_log_s
+from services.forecaster.core.promises import Promise
 from services.forecaster.core.retraining import Rhythm
 
 WAITING_AGAIN_S = 3_600.0
@@ -105,6 +106,7 @@ class ClusterForecasts:
             self._published.pop(dropped.facts.job_id, None)
             if dropped.run is not None:
                 self.durations.history.forget(dropped.run.run)
+                self.durations.promises.forget((dropped.facts.job_id, dropped.run.attempt))
                 self.learning.lessons.forget(dropped.facts.job_id)
         self._appoint(event.accepted_ms + round(WAITING_AGAIN_S * 1000), facts.job_id, 0, 0)
         for execution in early:
@@ -168,33 +170,36 @@ class ClusterForecasts:
             self.ledger.keep_early(event)
             return None
         if isinstance(event, JobStarted):
+            self.durations.promises.settle(event.time_ms)
             return self._started(entry, event)
         ended = self.ledger.ended(entry, event)
-        if ended is None:
-            return None
+        if ended is not None:
+            self._ended(entry, ended)
+        self.durations.promises.settle(event.time_ms)
+        return None
+
+    def _ended(self, entry: Entry, ended: Ended) -> None:
+        facts = entry.facts
         run = ended.run
         if run.run < 0 and ended.worth is not Worth.NOTHING and run.first_p90_s == 0.0:
-            run.run = self.durations.history.start(
-                replace(entry.facts.subject, gpus=self._gpus(entry, run)), run.start_ms
-            )
+            run.run = self.durations.history.start(replace(facts.subject, gpus=self._gpus(entry, run)), run.start_ms)
         if ended.worth is Worth.NOTHING:
             self.durations.history.forget(run.run)
         else:
             self.durations.history.finish(run.run, ended.duration_s, observed=ended.worth is Worth.OBSERVED)
         if ended.worth is Worth.OBSERVED:
-            self._learn(entry.facts, entry.belief, ended)
+            self._learn(facts, entry.belief, ended)
         else:
-            self.learning.lessons.forget(event.job_id)
-        self._published.pop(event.job_id, None)
-        return None
+            self.learning.lessons.forget(facts.job_id)
+            self.durations.promises.forget((facts.job_id, run.attempt))
+        self._published.pop(facts.job_id, None)
 
     def _learn(self, facts: Facts, belief: FirstBelief | None, ended: Ended) -> None:
         """What a run that ended by itself says about what was said when it started, if anything was."""
         run = ended.run
         if run.row is None:
             return
-        if not run.resolved:
-            self.durations.calibration.outcome(facts.subject.team, covered=ended.duration_s <= run.first_p90_s)
+        self.durations.promises.ended((facts.job_id, run.attempt), ended.duration_s)
         said, log_s = (log(run.first_p50_s), log(run.first_p90_s)), clamped_log_s(ended.duration_s)
         self.learning.ended(facts.job_id, run.row, ended.end_ms, log_s, said)
         if run.told is not None and belief is not None:
@@ -210,6 +215,7 @@ class ClusterForecasts:
                 history.forget(before.run)
             else:
                 history.finish(before.run, before.done_s(event.time_ms), observed=False)
+                self.durations.promises.forget((entry.facts.job_id, before.attempt))
         gpus = self._gpus(entry, run)
         estimate, told = self._estimate(entry.facts, entry.belief, event.time_ms)
         block = gpus if gpus in entry.facts.sizes else entry.facts.gpus
@@ -218,6 +224,8 @@ class ClusterForecasts:
         run.first_p50_s, run.first_p90_s = size.p50_s, size.p90_s
         run.row = estimate.row if gpus == entry.facts.gpus else self._row_on(entry.facts, gpus, event.time_ms)
         run.told = None if told is None else told.on_other_size(scale_log_s(entry.facts.gpus, gpus))
+        promise = Promise(entry.facts.subject.team, gpus, log(size.p90_s))
+        self.durations.promises.made((entry.facts.job_id, run.attempt), promise, run.start_ms, run.speed)
         self.learning.started(entry.facts.job_id, run.row, run.start_ms)
         run.run = history.start(replace(entry.facts.subject, gpus=gpus), run.start_ms)
         self._appoint_run(entry.facts.job_id, run, event.time_ms)
@@ -234,6 +242,7 @@ class ClusterForecasts:
 
     def due(self, now_ms: int, looks_max: int) -> Iterator[Again]:
         """Forecasts whose time has come; at most `looks_max` jobs are looked at, the rest waits for the next call."""
+        self.durations.promises.settle(now_ms)
         for _ in range(looks_max):
             if not self._appointments or self._appointments[0][0] > now_ms:
                 return
@@ -257,9 +266,6 @@ class ClusterForecasts:
         else:
             if run is None or run.attempt != attempt or run.round != round_:
                 return None
-            if not run.resolved and run.done_s(now_ms) > run.first_p90_s:
-                run.resolved = True
-                self.durations.calibration.outcome(facts.subject.team, covered=False)
             before = self._published.get(facts.job_id)
             run.round += 1
             forecast = self._forecast_running(entry, run, now_ms)

@@ -1,7 +1,7 @@
 """How good forecasts of durations were, beside the simple rules: overall, per month, per size, and for short jobs.
 
-Owns: the rules to beat, the groups that P90 must be right in, and the online calibration of a replayed stretch. Pure: arrays in,
-numbers out. Refuses: files, models. Read next: `rolling.py` (what was known when), `demand_scores.py` (the same for demand).
+Owns: the rules to beat, and the groups that P90 must be right in. Pure: arrays in, numbers out. Refuses: files, models. Read next:
+`rolling.py` (what was known when), `demand_scores.py` (the same for demand).
 """
 
 from __future__ import annotations
@@ -10,13 +10,11 @@ from bisect import insort
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
-from heapq import heappop, heappush
-from math import exp, log, sqrt
+from math import log, sqrt
 
 import numpy as np
 from numpy.typing import NDArray
 
-from services.forecaster.core.calibration import Calibration
 from services.forecaster.core.history import Subject
 from services.forecaster.core.rolling import (
     UNKNOWN_LOG_S,
@@ -39,9 +37,6 @@ COVERAGE_RANGE = (0.88, 0.92)
 LARGE_GROUP = 1_000
 """Runs from which chance alone hardly moves coverage out of `COVERAGE_RANGE`; smaller groups get a 99 % interval."""
 NORMAL_99 = 2.576
-SIZE_CLASSES = ((1, "1"), (4, "2–4"), (8, "5–8"), (1 << 62, "more than 8"))
-"""Largest size of each class, and its name: one GPU, part of a node, a node of eight, several."""
-
 GLOBAL = "one global history"
 
 Forecasts = tuple[Array, Array]
@@ -111,25 +106,6 @@ def _rules_of(runs: PastRuns, name: str, keys: Sequence[Key]) -> dict[str, Forec
     }
 
 
-def calibrated(runs: PastRuns, log_p50: Array, log_p90: Array) -> Array:
-    """log P90 with the offsets that the outcomes known at each submit ask for, as the service would add them."""
-    calibration = Calibration()
-    result = log_p90.copy()
-    start_s, end_s = runs.start_s(), runs.end_s()
-    outcomes: list[tuple[float, int, bool]] = []
-    for row in range(len(runs)):
-        while outcomes and outcomes[0][0] <= runs.submit_s[row]:
-            _, known, was_covered = heappop(outcomes)
-            calibration.outcome(runs.team[known], covered=was_covered)
-        result[row] = max(log_p90[row] + calibration.offset(runs.team[row]), log_p50[row])
-        p90_s = exp(min(result[row], 50.0))
-        if runs.duration_s[row] > p90_s:
-            heappush(outcomes, (float(start_s[row] + p90_s), row, False))
-        elif runs.ended[row]:
-            heappush(outcomes, (float(end_s[row]), row, True))
-    return result
-
-
 def capped(runs: PastRuns, log_p50: Array, log_p90: Array) -> Forecasts:
     """Between a second and the user's own limit, where there is one."""
     ceiling = np.inf if runs.limit_s is None else np.log(np.maximum(runs.limit_s, 1.0))
@@ -149,11 +125,6 @@ def coverage_by(runs: PastRuns, log_p90: Array, chosen: Chosen, groups: Sequence
     for row in np.flatnonzero(chosen):
         members.setdefault(groups[int(row)], []).append(int(row))
     return [_covered(name, covered[rows]) for name, rows in members.items()]
-
-
-def size_class(gpus: int) -> str:
-    """The class of a size."""
-    return next(name for largest, name in SIZE_CLASSES if gpus <= largest)
 
 
 def short_jobs(runs: PastRuns, log_p50: Array, chosen: Chosen) -> ShortJobs:

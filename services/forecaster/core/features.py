@@ -1,10 +1,10 @@
 """The 22 features of a duration: 12 the submitter gives, 10 that history gives. One list, used for training and for answers.
 
-Owns: their order, meaning and encoding. All that history says beside `own_p50` and `own_p90`, and the limit, is given relative to
-`own_p50`: what a model learns of one team's minutes then holds for another's days (measured: 2 %
-less loss on Philly and NASA, but 5 % more on MetaCentrum). Missing facts are NaN,
-which the trees treat as a branch of its own: where the submitter gives nothing, history carries the forecast. Refuses: any
-model. Read next: `duration.py`.
+Owns: their order, meaning and encoding. All durations that history tells beside `own_p50` and `own_p90`, and the limit, are given
+relative to `own_p50`: what a model learns of one team's minutes then holds for another's days. Half of the model reads
+them as they are (`absolute`): better where jobs of many users share limits and queues. Missing facts are NaN, which the trees
+treat as a branch of its own: where the submitter gives nothing, history carries the forecast. Refuses: any model. Read next:
+`duration.py`.
 """
 
 from __future__ import annotations
@@ -39,8 +39,11 @@ FEATURES: tuple[tuple[str, str], ...] = (
         "log P50 that the model corrects: mean of fading memory, last five runs and batches of the finest known key",
     ),
     ("own_p90", "log P90 that the model corrects: of the same, fading memory counted twice, and the last twenty runs"),
-    ("fading_p50", "log P50 of the finest key by its long, fading memory with running jobs as lower bounds"),
-    ("own_p25", "log P25 of the same: how many are very short"),
+    (
+        "quiet_log",
+        "log seconds since the newest end of the same thing: much in a row that never ends is unlike a row that does",
+    ),
+    ("own_p25", "log P25 of the fading memory, running jobs as lower bounds: how many are very short"),
     ("sweep_p50", "log P50 of the same key, short memory: what the present sweep does"),
     ("team_p50", "log P50 of the team over all sizes: own key unlike its team?"),
     ("five_p50", "middle of the last five ended runs of the finest known key"),
@@ -54,6 +57,11 @@ LIMIT = NAMES.index("limit_log")
 BURST = NAMES.index("burst")
 GIVEN = NAMES.index("own_p50")
 """Features before this one come from the job itself."""
+RELATIVE = (
+    LIMIT,
+    *(NAMES.index(name) for name in ("own_p25", "sweep_p50", "team_p50", "five_p50", "last_log", "batch_p50")),
+)
+"""Durations told in terms of `own_p50`."""
 KINDS = tuple(Kind)
 VARIANTS = tuple((tuning, technique) for tuning in Tuning for technique in Technique)
 BITS = {"fp64": 64, "fp32": 32, "tf32": 19, "bf16": 16, "fp16": 16, "fp8": 8, "int8": 8, "fp4": 4, "nf4": 4, "int4": 4}
@@ -111,7 +119,7 @@ def feature_row(given: Row, view: View) -> Row:
     row[LIMIT] -= p50
     row[GIVEN] = p50
     row[GIVEN + 1] = p90
-    row[GIVEN + 2] = fading - p50
+    row[GIVEN + 2] = log(max(view.quiet_s, 1.0)) if view.quiet_s == view.quiet_s else nan
     row[GIVEN + 3] = view.log_quantile(0.25) - p50
     row[GIVEN + 4] = view.log_quantile(0.5, scale=BASE_SCALE - 2) - p50
     row[GIVEN + 5] = view.log_quantile(0.5, level=TEAM_LEVEL) - p50
@@ -120,6 +128,13 @@ def feature_row(given: Row, view: View) -> Row:
     row[GIVEN + 8] = batch - p50
     row[BURST] = view.burst
     return row
+
+
+def absolute(rows: Row) -> Row:
+    """(rows, 22) as they are → with every duration in plain log seconds."""
+    plain = rows.copy()
+    plain[:, RELATIVE] += rows[:, [GIVEN]]
+    return plain
 
 
 def _mean(*parts: tuple[float, float]) -> float:

@@ -7,6 +7,7 @@ running job makes room) at 1.5 KB each, `run_count_max` running jobs. Read next:
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from dataclasses import dataclass
 from math import exp, isfinite, log
 
@@ -42,6 +43,8 @@ BURST_S = 600.0
 RUNNING_VOTES_MAX = 512
 """Running jobs of a key that vote in their batches, newest first: bounds the time of a forecast."""
 GROWTH = 256
+NEVER_MS = np.int64(-1)
+"""`_last_end_ms` of a key of which no end was seen here; ends that were seeded have other clocks."""
 UNSEEN = np.full(4, np.nan)
 """`View.recent` of a subject that nothing is known of."""
 
@@ -95,17 +98,18 @@ class View:
     """What the history says about one subject at one moment.
 
     `hazards`: (level, memory, bin), `weights`: ended runs behind each level, `known`: finest level with evidence or -1,
-    `last_log_s`: newest ended run of that level, `gap_s`: since its last start, `burst`: its starts in about ten minutes,
-    `recent`: middle of its last five ended runs, P90 of its last twenty, middle and P90 over its last batches.
+    `last_log_s`: newest ended run of that level, `burst`: its starts in about ten minutes, `recent`: middle of its last five ended
+    runs, P90 of its last twenty, middle and P90 over its last batches. `quiet_s`: since the newest end of the finest key, NaN if
+    none was seen here.
     """
 
     hazards: Floats
     weights: Floats
     known: int
     last_log_s: float
-    gap_s: float
     burst: float
     recent: Floats
+    quiet_s: float
 
     def log_quantile(self, share: float, *, survived_s: float = 0.0, scale: int = BASE_SCALE, level: int = -1) -> float:
         """Log seconds of total run time, given that `survived_s` are over."""
@@ -128,7 +132,8 @@ class DurationHistory:
     ) -> None:
         self._key_count_max = key_count_max
         self._run_count_max = run_count_max
-        self._slots: dict[Key, int] = {}  # insertion order = least recently used first
+        # Least recently used first. A plain dict would do, but its front fills with deleted places that every eviction walks over.
+        self._slots: OrderedDict[Key, int] = OrderedDict()
         self._rates = decay_rates()
         self._ends = np.zeros((0, len(HALF_LIVES), BINS), np.float32)
         self._exposure = np.zeros((0, len(HALF_LIVES), BINS), np.float32)
@@ -137,6 +142,7 @@ class DurationHistory:
         self._last_log_s = np.zeros(0)
         self._last_rank = np.zeros(0, np.int64)
         self._last_start_ms = np.zeros(0, np.int64)
+        self._last_end_ms = np.full(0, NEVER_MS)
         self._burst = np.zeros(0)
         self._recent = RecentRuns()
         self._next = np.zeros((0, len(LEVELS)), np.int64)
@@ -172,7 +178,7 @@ class DurationHistory:
     def _plant(self, seed: Seed) -> None:
         count = min(len(seed.keys), self._key_count_max)
         self._grow_keys(count)
-        self._slots = {key: slot for slot, key in enumerate(seed.keys[:count])}
+        self._slots = OrderedDict((key, slot) for slot, key in enumerate(seed.keys[:count]))
         self._ends[:] = seed.ends[:count]
         self._exposure[:] = seed.exposure[:count]
         self._starts[:] = seed.starts[:count]
@@ -225,6 +231,9 @@ class DurationHistory:
         add_run(self._ends, self._exposure, slots, since, self._rates, log_s, observed)
         if observed:
             self.ended += 1
+            end_ms = self._run_start_ms[run] + round(exp(log_s) * 1000)
+            own = slots[slots >= 0]
+            self._last_end_ms[own] = np.maximum(self._last_end_ms[own], end_ms)
             self._recent.finished(slots, self._run_batch[run], log_s)
             for level, slot in enumerate(slots):
                 if slot >= 0 and self._run_rank[run, level] > self._last_rank[slot]:
@@ -264,16 +273,18 @@ class DurationHistory:
         )  # fmt: skip
         known = max((level for level in range(len(LEVELS)) if weights[level] >= EVIDENCE_WEIGHT_MIN), default=-1)
         if known < 0:
-            return View(hazards, weights, -1, float("nan"), float("nan"), 0.0, UNSEEN)
+            return View(hazards, weights, -1, float("nan"), 0.0, UNSEEN, float("nan"))
         slot = slots[known]
+        finest = slots[max(level for level, key in enumerate(subject.key_per_level()) if key is not None)]
+        last_end_ms = NEVER_MS if finest < 0 else self._last_end_ms[finest]
         return View(
             hazards,
             weights,
             known,
             float(self._last_log_s[slot]),
-            max(0.0, (now_ms - self._last_start_ms[slot]) / 1000.0),
             self._burst_now(slot, now_ms),
             self._recent_of(int(slot), known, now_ms, skipped),
+            float("nan") if last_end_ms == NEVER_MS else max(0.0, (now_ms - last_end_ms) / 1000.0),
         )
 
     def _recent_of(self, slot: int, level: int, now_ms: int, skipped: int) -> Floats:
@@ -313,6 +324,7 @@ class DurationHistory:
         self._exposure[slot] = 0.0
         self._starts[slot] = self._last_rank[slot] = self._last_start_ms[slot] = 0
         self._last_log_s[slot] = self._burst[slot] = 0.0
+        self._last_end_ms[slot] = NEVER_MS
         self._recent.clear(slot)
         self._first[slot] = -1
         return slot
@@ -335,6 +347,7 @@ class DurationHistory:
         self._last_log_s = np.concatenate([self._last_log_s, np.zeros(extra)])
         self._last_rank = np.concatenate([self._last_rank, np.zeros(extra, np.int64)])
         self._last_start_ms = np.concatenate([self._last_start_ms, np.zeros(extra, np.int64)])
+        self._last_end_ms = np.concatenate([self._last_end_ms, np.full(extra, NEVER_MS)])
         self._burst = np.concatenate([self._burst, np.zeros(extra)])
         self._recent.grow(extra)
 

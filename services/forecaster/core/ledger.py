@@ -45,7 +45,7 @@ class Run:
     All durations are in the time of the pool that the job prefers; `speed`: of the pool it got, beside that one.
 
     `first_p50_s`, `first_p90_s`: what was said when it started, 0 if nothing was, from the features `row`, and `told` by whom
-    where facts had a say; `resolved`: that turned out wrong already.
+    where facts had a say.
     """
 
     attempt: int
@@ -59,7 +59,6 @@ class Run:
     row: Row | None = None
     told: Told | None = None
     round: int = 0
-    resolved: bool = False
     speed: float = 1.0
 
     @property

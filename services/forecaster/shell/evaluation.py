@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
+from services.forecaster.core.calibration import size_class
 from services.forecaster.core.demand_scores import (
     OURS,
     RULES,
@@ -25,22 +25,20 @@ from services.forecaster.core.demand_scores import (
     rule_days,
     score_days,
 )
-from services.forecaster.core.duration import CORRECTION_MAX
 from services.forecaster.core.duration_scores import (
     Covered,
     Forecasts,
     ShortJobs,
-    calibrated,
     capped,
     coverage_by,
     score,
     short_jobs,
     simple_rules,
-    size_class,
 )
-from services.forecaster.core.rolling import PastRuns, Replayed, Score, replay
+from services.forecaster.core.rehearsal import calibrated
+from services.forecaster.core.rolling import PastRuns, Score, replay
 from services.forecaster.shell.trace_files import JobsFile, joined
-from services.forecaster.shell.training import DAY_S, WARM_UP_DAYS, Array, TraceError, fit
+from services.forecaster.shell.training import DAY_S, WARM_UP_DAYS, TraceError, fit, fixes_of
 
 TRAINING_RUNS_MIN = 1_000
 """Ended runs below which history answers alone: fewer teach a tree nothing."""
@@ -131,16 +129,10 @@ def _forecasts(runs: PastRuns, first_s: int, choices: DurationChoices, tell: Tel
         next_s = cuts[number + 1] if number + 1 < len(cuts) else np.iinfo(np.int64).max
         rows = np.flatnonzero((runs.submit_s >= cut_s) & (runs.submit_s < next_s))
         if len(rows) and int(((runs.end_s() <= cut_s) & runs.ended).sum()) >= TRAINING_RUNS_MIN:
-            for column, forecast in enumerate((log_p50, log_p90)):
-                forecast[rows] += choices.trust * _correction(runs, replayed, cut_s, column, rows)
-    log_p90 = np.maximum(log_p50, log_p90)
+            fixes = fixes_of([fit(runs, replayed, cut_s, column) for column in (0, 1)], replayed.rows[rows])
+            log_p50[rows] += choices.trust * fixes[:, 0]
+            log_p90[rows] += choices.trust * fixes[:, 1]
     return capped(runs, log_p50, calibrated(runs, log_p50, log_p90))
-
-
-def _correction(runs: PastRuns, replayed: Replayed, cut_s: int, column: int, rows: NDArray[np.int64]) -> Array:
-    booster = fit(runs, replayed, cut_s, column)
-    said = np.asarray(booster.predict(replayed.rows[rows], num_threads=1))
-    return np.clip(said, -CORRECTION_MAX, CORRECTION_MAX)
 
 
 def evaluate_demand(rates: Rates, warm_up_days: int, tell: Tell, *, listed: int = LARGE_CLIENTS) -> DemandReport:

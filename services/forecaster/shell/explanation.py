@@ -152,7 +152,7 @@ def explain(job: JobSubmitted, model: str = BUNDLED, *, pools: Sequence[Pool] = 
         usual_p50_factor=usual[0],
         usual_p90_factor=usual[1],
         moved=moved,
-        margin_factor=round(exp(calibration.offset(facts.subject.team)), 4),
+        margin_factor=round(exp(calibration.offset(facts.subject.team, facts.gpus)), 4),
         facts=said,
     )
 

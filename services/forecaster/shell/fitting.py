@@ -25,7 +25,7 @@ from services.forecaster.core.retraining import Fitted, Order
 from services.forecaster.core.rolling import CENSORED_SHARES
 from services.forecaster.core.survival import LOG_S_MAX
 from services.forecaster.shell.model import BoosterModel, content_version, model_of, packed, shape
-from services.forecaster.shell.training import fit_rows
+from services.forecaster.shell.training import Voices, fit_voices, fixes_of, texts_of
 
 TRUSTS = (0.5, 1.0)
 """A candidate gets all the trust only if that is better than half of it on the judged runs."""
@@ -119,8 +119,7 @@ def fitted(order: Order) -> Fitted:
     judges = np.flatnonzero(taught.ended & (taught.end_ms > order.judged_from_ms))
     actual, rows = taught.log_s[judges], taught.rows[judges]
     base = (taught.history(0)[judges], taught.history(1)[judges])
-    boosters = [_fit(taught, order.judged_from_ms, column) for column in (0, 1)]
-    fixes = [np.clip(booster.predict(rows, num_threads=1), -CORRECTION_MAX, CORRECTION_MAX) for booster in boosters]
+    fixes = fixes_of([_fit(taught, order.judged_from_ms, column) for column in (0, 1)], rows).T
     tried = [(scored("", actual, base[0] + trust * fixes[0], base[1] + trust * fixes[1]), trust) for trust in TRUSTS]
     score, trust = min(tried, key=lambda one: (one[0].pinball, one[1]))
     model = _final(order, trust)
@@ -162,19 +161,19 @@ def _spread(taught: Taught) -> Array:
     return np.maximum((taught.rows[:, GIVEN + 1] - taught.rows[:, GIVEN]) / P90_DEVIATIONS, SIGMA_MIN)
 
 
-def _fit(taught: Taught, moment_ms: int, column: int) -> lightgbm.Booster:
-    return fit_rows(*known_at(taught, moment_ms, column), column)
+def _fit(taught: Taught, moment_ms: int, column: int) -> Voices:
+    return fit_voices(*known_at(taught, moment_ms, column), column)
 
 
 def _final(order: Order, trust: float) -> TrainedModel:
     """The same fit on everything."""
     taught = order.taught
-    texts = tuple(_fit(taught, order.made_ms, column).model_to_string() for column in (0, 1))
+    texts = texts_of([_fit(taught, order.made_ms, column) for column in (0, 1)])
     boosters = [packed(text) for text in texts]
     if max(len(booster) for booster in boosters) > BOOSTER_CHARACTERS_MAX:
         raise ValueError(f"a booster of {max(map(len, boosters))} characters can't be published: train smaller trees")
     return TrainedModel(
-        version=content_version((texts[0], texts[1]), trust),
+        version=content_version(texts, trust),
         made_ms=order.made_ms,
         window_from_ms=int(taught.start_ms.min()),
         window_to_ms=order.made_ms,

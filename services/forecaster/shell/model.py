@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from schemas.models import TrainedModel
-from services.forecaster.core.features import NAMES
+from services.forecaster.core.features import GIVEN, NAMES, absolute
 from services.forecaster.core.history import LEVELS, Seed
 from services.forecaster.core.survival import BINS, HALF_LIVES
 from services.forecaster.core.trees import Forest, ForestError, read_forest
@@ -62,26 +62,41 @@ class ModelCard(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True)
 class BoosterModel:
-    """Corrections to history. `texts`: P50's and P90's booster as LightGBM wrote them; `trained_on`: for people."""
+    """Corrections to history. `texts`: as LightGBM wrote them, of P50 and P90 relative to history, and, in models with two
+    voices, of both in plain log seconds; what the voices say counts half and half. `trained_on`: for people."""
 
     version: str
     trust: float
-    forests: tuple[Forest, Forest]
-    texts: tuple[str, str]
+    forests: tuple[Forest, ...]
+    texts: tuple[str, ...]
     trained_on: str = ""
 
     def corrections(self, rows: NDArray[np.float64]) -> NDArray[np.float64]:
-        answers = np.empty((len(rows), 2))
+        answers = np.empty((len(rows), len(self.forests)))
+        plain = absolute(rows) if len(self.forests) > 2 else rows
         for column, forest in enumerate(self.forests):
-            answers[:, column] = forest.predict(rows)
-        return answers
+            answers[:, column] = (
+                forest.predict(rows) if column < 2 else forest.predict(plain) - rows[:, GIVEN + column - 2]
+            )
+        return answers.reshape(len(rows), -1, 2).mean(axis=1)
 
     def contributions(self, row: NDArray[np.float64]) -> NDArray[np.float64]:
-        """(2, features + 1): what each feature added to log P50 and log P90, the usual job last."""
+        """(2, features + 1): what each feature added to log P50 and log P90, the usual job last; both voices half and half."""
         import lightgbm  # 100 MB that answering doesn't need
 
+        own = row.reshape(1, -1)
+        rows = [own, own, absolute(own), absolute(own)]
         boosters = [lightgbm.Booster(model_str=text) for text in self.texts]
-        return np.array([np.asarray(one.predict(row.reshape(1, -1), pred_contrib=True))[0] for one in boosters])
+        parts = np.array(
+            [np.asarray(one.predict(rows[place], pred_contrib=True))[0] for place, one in enumerate(boosters)]
+        )
+        if len(parts) == 2:
+            return parts
+        # The plain voice starts from a usual job's log seconds, not from history: that step is put down to what history says.
+        for column in (0, 1):
+            parts[2 + column, GIVEN + column] += parts[2 + column, -1] - row[GIVEN + column]
+            parts[2 + column, -1] = 0.0
+        return np.asarray((parts[:2] + parts[2:]) / 2)
 
 
 def shape() -> dict[str, Any]:
@@ -89,7 +104,7 @@ def shape() -> dict[str, Any]:
     return {"features": list(NAMES), "levels": list(LEVELS), "half_lives": list(HALF_LIVES), "bins": BINS}
 
 
-def content_version(texts: tuple[str, str], trust: float) -> str:
+def content_version(texts: tuple[str, ...], trust: float) -> str:
     """A name that equal models share and others don't."""
     return "lightgbm-" + blake2b("\0".join((*texts, repr(trust))).encode(), digest_size=6).hexdigest()
 
@@ -105,10 +120,10 @@ def model_of(trained: TrainedModel) -> BoosterModel:
     if {name: getattr(trained, name) for name in wanted} != wanted:
         raise ModelError(f"model {trained.version} was made for other features or another history: wait for a training")
     try:
-        first, second = (_unpacked(booster) for booster in trained.boosters)
+        texts = tuple(_unpacked(booster) for booster in trained.boosters)
     except (binascii.Error, zlib.error, UnicodeDecodeError) as error:
         raise ModelError(f"model {trained.version} can't be unpacked ({error})") from None
-    return _answering(trained.version, trained.trust, (first, second), trained_on="this cluster's own runs")
+    return _answering(trained.version, trained.trust, texts, trained_on="this cluster's own runs")
 
 
 def _unpacked(booster: str) -> str:
@@ -119,9 +134,11 @@ def _unpacked(booster: str) -> str:
     return text.decode()
 
 
-def _answering(version: str, trust: float, texts: tuple[str, str], *, trained_on: str) -> BoosterModel:
+def _answering(version: str, trust: float, texts: tuple[str, ...], *, trained_on: str) -> BoosterModel:
+    if len(texts) not in (2, 4):
+        raise ModelError(f"model {version} has {len(texts)} boosters; 2 or 4 are usable")
     try:
-        forests = (read_forest(texts[0], len(NAMES)), read_forest(texts[1], len(NAMES)))
+        forests = tuple(read_forest(text, len(NAMES)) for text in texts)
     except ForestError as error:
         raise ModelError(f"model {version}: {error}") from None
     return BoosterModel(version, trust, forests, texts, trained_on)
@@ -131,13 +148,13 @@ def load_model(path: Path = MODEL_FILE) -> tuple[BoosterModel, Seed]:
     """The model and the history it was trained on. Raises ModelError."""
     card = read_card(path)
     try:
-        first, second = ((path.parent / name).read_text() for name in card.boosters)
+        texts = tuple((path.parent / name).read_text() for name in card.boosters)
         with np.load(path.parent / card.history, allow_pickle=False) as arrays:
             seed = Seed(keys=tuple(tuple(key) for key in card.keys), **{name: arrays[name] for name in SEED_ARRAYS})
     except (OSError, ValueError, KeyError) as error:
         raise ModelError(f"{path} is incomplete ({error}); run `python -m services.forecaster.train` again.") from None
     trained_on = f"{card.trained_on}, {' to '.join(card.window)}"
-    return _answering(card.version, card.trust, (first, second), trained_on=trained_on), seed
+    return _answering(card.version, card.trust, texts, trained_on=trained_on), seed
 
 
 def read_card(path: Path = MODEL_FILE) -> ModelCard:
@@ -172,7 +189,7 @@ def as_published(model: BoosterModel, card: ModelCard) -> TrainedModel:
     )
 
 
-def save_model(card: ModelCard, boosters: tuple[str, str], seed: Seed, path: Path = MODEL_FILE) -> None:
+def save_model(card: ModelCard, boosters: tuple[str, ...], seed: Seed, path: Path = MODEL_FILE) -> None:
     """Write the boosters and the history first, the card that names them last."""
     path.parent.mkdir(parents=True, exist_ok=True)
     for name, text in zip(card.boosters, boosters, strict=True):

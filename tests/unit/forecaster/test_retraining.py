@@ -200,7 +200,7 @@ def test_a_training_is_published_adopted_and_survives_a_restart():
     assert repeated.model == answer.model
     assert repeated.sizes[0].p50_s == answer.sizes[0].p50_s
     # P90's margin is learnt anew from the same ends, as the present model would have forecast them.
-    assert repeated.sizes[0].p90_s == pytest.approx(answer.sizes[0].p90_s, rel=0.05)
+    assert repeated.sizes[0].p90_s == pytest.approx(answer.sizes[0].p90_s, rel=0.1)
 
 
 def test_a_model_that_turns_bad_is_rolled_back():

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 from services.forecaster.core.demand_scores import OURS, RULES, DayAhead, Rates, forecast_days, rule_days, score_days
-from services.forecaster.core.duration_scores import calibrated, coverage_by, short_jobs, simple_rules, size_class
+from services.forecaster.core.duration_scores import coverage_by, short_jobs, simple_rules
+from services.forecaster.core.rehearsal import calibrated
 from services.forecaster.core.rolling import PastRuns, replay
 from services.forecaster.shell.evaluation import (
     DurationChoices,
@@ -84,9 +85,8 @@ def test_a_run_that_waits_counts_from_its_start_and_not_from_its_submit() -> Non
 
 def test_calibration_hears_of_a_miss_only_when_the_run_has_outlived_its_p90() -> None:
     told = runs((0, 5_000.0), (150, 1.0), (90_000, 1.0))
-    p50, p90 = np.log(np.full(3, 50.0)), np.log(np.full(3, 200.0))
-    said = calibrated(told, p50, p90)
-    assert said[0] == said[1] < said[2], "200 s × margin are not over at second 150"
+    p90 = calibrated(told, np.log(np.full(3, 50.0)), np.log(np.full(3, 200.0)))
+    assert p90[0] == p90[1] < p90[2], "200 s × margin are not over at second 150"
 
 
 def test_groups_are_named_counted_and_judged() -> None:
@@ -96,7 +96,6 @@ def test_groups_are_named_counted_and_judged() -> None:
     good, bad = coverage_by(told, log_p90, np.ones(100, np.bool_), groups)
     assert (good.name, good.runs, good.coverage, good.right) == ("a", 50, 1.0, True)
     assert (bad.name, bad.coverage, bad.right) == ("b", 0.0, False)
-    assert [size_class(gpus) for gpus in (1, 2, 4, 8, 16)] == ["1", "2–4", "2–4", "5–8", "more than 8"]
 
 
 def test_short_jobs_are_below_ten_minutes() -> None:
