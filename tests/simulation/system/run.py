@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 
 from schemas.codec import DecodeError, decode_record
 from schemas.decisions import Preempted
+from schemas.placements import NodePlaced
 from schemas.records import Record
 from schemas.status import FINAL_STATES, JobStatusChanged
 from services.runtime.virtual import VirtualClock, run_virtual
@@ -33,7 +34,10 @@ LOOK_S = 5.0
 SETTLE_S = 20.0
 """Wall seconds after the last job ended, for projections and applications."""
 CARDS_SETTLE_S = 600.0
-"""And where cards are shared, for the last orders to cut them: one that hangs is given up after 300, each of the others takes 40."""
+"""And where cards are shared, at most so long for the last orders to cut them: one that hangs is given up after 300, each of the others
+takes 40."""
+CARDS_QUIET_S = 120.0
+"""Nothing is asked of the cards for so long (40 minutes of domain time): nothing more will be."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +94,9 @@ async def _play(stack: Stack, weather: Weather) -> bool:
         stack.tell("weather", "no more faults from here on")
         drained = await _drained(stack)
         await stack.clock.sleep_wall(max(0.0, stack.bus.hidden_until_s() - stack.clock.wall_s()))
-        await stack.clock.sleep_wall(SETTLE_S if stack.cards is None else CARDS_SETTLE_S)
+        await stack.clock.sleep_wall(SETTLE_S)
+        if stack.cards is not None:
+            await _cards_settle(stack)
         return drained
     finally:
         for task in (upstream, blowing):
@@ -108,6 +114,18 @@ async def _drained(stack: Stack) -> bool:
             return True
         await stack.clock.sleep_wall(LOOK_S)
     return False
+
+
+async def _cards_settle(stack: Stack) -> None:
+    """Wait until no placement has asked for cards to be cut for a while."""
+    looking, asked = _Looking(stack), dict[str, bool]()
+    begun_s = quiet_s = stack.clock.wall_s()
+    while (now_s := stack.clock.wall_s()) < min(begun_s + CARDS_SETTLE_S, quiet_s + CARDS_QUIET_S):
+        for placed in looking.placed():
+            asked[placed.node] = placed.reshape is not None
+        if any(asked.values()):
+            quiet_s = now_s
+        await stack.clock.sleep_wall(LOOK_S)
 
 
 class _Looking:
@@ -128,6 +146,13 @@ class _Looking:
             if isinstance(status, JobStatusChanged) and status.state in FINAL_STATES:
                 self._closed[status.job_id] = None
         return any(job_id not in self._closed for job_id in self._open)
+
+    def placed(self) -> Iterator[NodePlaced]:
+        """Placements since it was asked last."""
+        for record in self._new("placements"):
+            event = _decoded(record)
+            if isinstance(event, NodePlaced):
+                yield event
 
     def _new(self, topic: str) -> Iterator[Record]:
         for part in self._stack.bus.partitions(topic):
