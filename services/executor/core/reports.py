@@ -7,6 +7,7 @@ Owns: the mapping from a run and its exit to the event of the contract. Refuses:
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from schemas.base import Event as Payload
 from schemas.executions import (
@@ -82,11 +83,7 @@ def prepared(
 ) -> Report:
     """This node's part of a gang could start."""
     event = JobPrepared(
-        job_id=assignment.job_id,
-        attempt=assignment.attempt,
-        node=node,
-        cluster=cluster,
-        time_ms=time_ms,
+        **_about(assignment, node, cluster, time_ms),
         gpu_model=gpu_model,
         driver=driver,
         port=port,
@@ -97,11 +94,7 @@ def prepared(
 def progressed(node: str, cluster: str, run: LocalRun, progress: Progress, time_ms: int) -> Report:
     """What the job said about itself; not journalled, the next one says more."""
     event = JobProgressed(
-        job_id=run.assignment.job_id,
-        attempt=run.assignment.attempt,
-        node=node,
-        cluster=cluster,
-        time_ms=time_ms,
+        **_about(run.assignment, node, cluster, time_ms),
         step=progress.step,
         fraction=progress.fraction,
         samples_per_s=progress.samples_per_s,
@@ -112,11 +105,7 @@ def progressed(node: str, cluster: str, run: LocalRun, progress: Progress, time_
 def ready(node: str, cluster: str, run: LocalRun, *, serves: bool, time_ms: int) -> Report:
     """An application began to serve, or ceased to."""
     event = JobReady(
-        job_id=run.assignment.job_id,
-        attempt=run.assignment.attempt,
-        node=node,
-        cluster=cluster,
-        time_ms=time_ms,
+        **_about(run.assignment, node, cluster, time_ms),
         ready=serves,
     )
     fact = _fact(run, f"{'ready' if serves else 'unready'}/{time_ms}")
@@ -127,11 +116,7 @@ def started(node: str, cluster: str, run: LocalRun, *, wall_ms: int, traceparent
     """`run.facts` is known."""
     assert run.facts is not None
     event = JobStarted(
-        job_id=run.assignment.job_id,
-        attempt=run.assignment.attempt,
-        node=node,
-        cluster=cluster,
-        time_ms=run.facts.started_ms,
+        **_about(run.assignment, node, cluster, run.facts.started_ms),
         wall_ms=wall_ms,
         gpus=list(run.gpus),
         sequence=run.sequence,
@@ -144,11 +129,7 @@ def started(node: str, cluster: str, run: LocalRun, *, wall_ms: int, traceparent
 def checkpointed(node: str, cluster: str, run: LocalRun, *, label: str, time_ms: int) -> Report:
     """`label` tells the requests of one run apart."""
     event = JobCheckpointed(
-        job_id=run.assignment.job_id,
-        attempt=run.assignment.attempt,
-        node=node,
-        cluster=cluster,
-        time_ms=time_ms,
+        **_about(run.assignment, node, cluster, time_ms),
         fraction=run.saved_fraction,
         location=run.saved_location,
     )
@@ -169,11 +150,7 @@ def ended(node: str, cluster: str, run: LocalRun, event: Event, exit: Exit) -> R
 def withdrawn(node: str, cluster: str, assignment: Assignment, cause: StopCause, time_ms: int) -> Report:
     """It was stopped before it began."""
     event = JobStopped(
-        job_id=assignment.job_id,
-        attempt=assignment.attempt,
-        node=node,
-        cluster=cluster,
-        time_ms=time_ms,
+        **_about(assignment, node, cluster, time_ms),
         cause=cause,
         fraction=assignment.resume_fraction,
     )
@@ -183,11 +160,7 @@ def withdrawn(node: str, cluster: str, assignment: Assignment, cause: StopCause,
 def failed(node: str, cluster: str, run: LocalRun, exit: Exit) -> Report:
     """It could not start, or ended without success."""
     event = JobFailed(
-        job_id=run.assignment.job_id,
-        attempt=run.assignment.attempt,
-        node=node,
-        cluster=cluster,
-        time_ms=exit.time_ms,
+        **_about(run.assignment, node, cluster, exit.time_ms),
         cause=exit.cause or FailureCause.UNKNOWN,
         exit_code=exit.exit_code,
         signal=exit.signal,
@@ -229,11 +202,7 @@ def node_reported(
 
 def _completed(node: str, cluster: str, run: LocalRun, exit: Exit) -> Report:
     event = JobCompleted(
-        job_id=run.assignment.job_id,
-        attempt=run.assignment.attempt,
-        node=node,
-        cluster=cluster,
-        time_ms=exit.time_ms,
+        **_about(run.assignment, node, cluster, exit.time_ms),
         run_s=_run_s(run, exit),
     )
     return _report(event, run.assignment, node, _fact(run, "completed"), run.traceparent)
@@ -241,17 +210,24 @@ def _completed(node: str, cluster: str, run: LocalRun, exit: Exit) -> Report:
 
 def _stopped(node: str, cluster: str, run: LocalRun, exit: Exit) -> Report:
     event = JobStopped(
-        job_id=run.assignment.job_id,
-        attempt=run.assignment.attempt,
-        node=node,
-        cluster=cluster,
-        time_ms=exit.time_ms,
+        **_about(run.assignment, node, cluster, exit.time_ms),
         cause=run.stop_cause or StopCause.CANCELLED,
         checkpointed=run.checkpointed,
         fraction=run.saved_fraction,
         run_s=_run_s(run, exit),
     )
     return _report(event, run.assignment, node, _fact(run, "stopped"), run.traceparent)
+
+
+def _about(assignment: Assignment, node: str, cluster: str, time_ms: int) -> dict[str, Any]:
+    """What every event about a run says: whose it is, where, and when it happened."""
+    return {
+        "job_id": assignment.job_id,
+        "attempt": assignment.attempt,
+        "node": node,
+        "cluster": cluster,
+        "time_ms": time_ms,
+    }
 
 
 def _run_s(run: LocalRun, exit: Exit) -> float:
