@@ -32,8 +32,14 @@ RESULTS = Path(__file__).parents[1] / "results"
 def main() -> int:
     """Parse options, run, report."""
     parser = argparse.ArgumentParser(prog="python -m bench.rules", description=__doc__)
-    parser.add_argument("--traces", default=",".join(WORKLOADS), help="which traces (default: all)")
-    parser.add_argument("--rows", default="", help="which rows, by name, separated by semicolons (default: all)")
+    parser.add_argument(
+        "--traces", default=",".join(WORKLOADS), help="which traces; others in the file stay (default: all)"
+    )
+    parser.add_argument(
+        "--rows",
+        default="",
+        help="which rows, by name, separated by semicolons; others in the file stay (default: all)",
+    )
     parser.add_argument("--workers", type=int, default=0, help="runs at a time (default: one per core)")
     parser.add_argument("--out", type=Path, default=RESULTS / "rules.json")
     options = parser.parse_args()
@@ -48,11 +54,25 @@ def main() -> int:
             print(f"{number} of {len(tasks)}: {trace}, {row}, {seconds:.1f} s", file=sys.stderr, flush=True)
             found.setdefault(trace, []).append(one)
             processor_s += seconds
-    _write(found, processor_s, options.out)
+    _write(_with_earlier(found, options.out), processor_s, options.out)
     broken = [f"{trace}, {one.row}" for trace, ones in found.items() for one in ones if one.over_maximum]
     if broken:
         print(f"rules: a maximum was exceeded in {'; '.join(broken)}.", file=sys.stderr)
     return 1 if broken else 0
+
+
+def _with_earlier(found: dict[str, list[RuleFinding]], out: Path) -> dict[str, list[RuleFinding]]:
+    """What was run now, and rows that only an earlier report in `out` has; traces and rows in their usual order."""
+    earlier: dict[str, list[RuleFinding]] = {}
+    if out.is_file():
+        rows = json.loads(out.read_text(encoding="utf-8"))["rows"]
+        earlier = msgspec.convert(rows, dict[str, list[RuleFinding]])
+    both: dict[str, list[RuleFinding]] = {}
+    for trace in WORKLOADS:
+        by_row = {one.row: one for one in (*earlier.get(trace, ()), *found.get(trace, ()))}
+        if by_row:
+            both[trace] = [by_row[row] for row in (*ROWS, *BASELINES) if row in by_row]
+    return both
 
 
 def _write(found: dict[str, list[RuleFinding]], processor_s: float, out: Path) -> None:
@@ -63,7 +83,7 @@ def _write(found: dict[str, list[RuleFinding]], processor_s: float, out: Path) -
         "seed": SEED,
         "gpus": GPUS,
         "load": LOAD,
-        "processor_s": round(processor_s),
+        "processor_s_last_run": round(processor_s),
         "traces": about,
         "rows": {name: msgspec.to_builtins(ones) for name, ones in found.items()},
     }
