@@ -15,7 +15,7 @@ import contextlib
 import logging
 import os
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
@@ -30,7 +30,7 @@ from services.runtime.bus.port import Message, OffsetGoneError, Record, TopicPar
 from services.runtime.clock import Clock
 from services.runtime.faust_transport import GpugridTransport
 from services.runtime.handler import TICK_PERIOD_S, Handler, Now, Owner
-from services.runtime.hop import DeadLetter, Handle, Observe, Rebuilder, handled
+from services.runtime.hop import DeadLetter, Handle, Observe, Rebuilder, answers, handled
 from services.runtime.process import EXIT_FAILED
 
 BATCH_RECORDS_MAX = 200
@@ -171,25 +171,12 @@ class FaustHop:
         await self._rebuilt.wait()
         records = [to_record(event.message) for event in events]
         async with self._in_order:
-            sent = await self._hand_over(self._outputs(records))
+            sent = await self._hand_over(answers(self._handler, self._handle, self._dead_letter, records, self._now))
         await _acknowledged(sent)
         for event in events:
             await stream.ack(event)
         if self._observe is not None:
             self._observe(records, self._now())
-
-    def _outputs(self, records: Iterable[Record]) -> list[Message]:
-        outputs: list[Message] = []
-        for record in records:
-            now = self._now()
-            try:
-                outputs.extend(self._handle(self._handler, record, now))
-            except Exception as error:
-                if self._dead_letter is None:
-                    raise
-                log.exception("%s/%d@%d can't be handled", record.topic, record.partition, record.offset)
-                outputs.append(self._dead_letter(record, error, now))
-        return outputs
 
     async def _hand_over(self, messages: Sequence[Message]) -> list[Any]:
         check_sizes(messages)

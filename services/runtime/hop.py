@@ -7,7 +7,8 @@ loop serves simulation, tests and small tools, on any bus. Refuses: any knowledg
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Protocol
 
 from services.runtime.bus.port import (
@@ -22,6 +23,8 @@ from services.runtime.bus.port import (
 )
 from services.runtime.clock import Clock
 from services.runtime.handler import TICK_PERIOD_S, Handler, Now, Owner
+
+log = logging.getLogger(__name__)
 
 BATCH_RECORDS_MAX = 200
 """Records handled between two acknowledged sends: enough for 300/s and more, few enough to redo after a failed send."""
@@ -156,7 +159,7 @@ class Hop:
             wait_s = min(self._poll_timeout_s, max(0.0, tick_at_s - self._clock.wall_s()))
             records = await self.consumer.poll(max_records=self._batch_records_max, timeout_s=wait_s)
             if records:
-                await self._publish(self._outputs(records))
+                await self._publish(answers(self._handler, self._handle, self._dead_letter, records, self._now))
                 if self._observe is not None:
                     self._observe(records, self._now())
                 await self._commit(records)
@@ -186,23 +189,28 @@ class Hop:
     def _now(self) -> Now:
         return Now(domain_ms=self._clock.now_ms(), wall_ms=self._clock.wall_ms())
 
-    def _outputs(self, records: Sequence[Record]) -> list[Message]:
-        outputs: list[Message] = []
-        for record in records:
-            now = self._now()
-            try:
-                outputs.extend(self._handle(self._handler, record, now))
-            except Exception as error:
-                if self._dead_letter is None:
-                    raise
-                outputs.append(self._dead_letter(record, error, now))
-        return outputs
-
     async def _new_producer(self) -> None:
         if self._producer is not None:
             await self._producer.stop()
         self._producer = self._bus.producer(self._client_id)
         await self._producer.start()
+
+
+def answers(
+    handler: Handler, handle: Handle, dead_letter: DeadLetter | None, records: Iterable[Record], now: Callable[[], Now]
+) -> list[Message]:
+    """What a batch is answered with. A record that can't be handled becomes a dead letter, or ends the process if there is none."""
+    outputs: list[Message] = []
+    for record in records:
+        at = now()
+        try:
+            outputs.extend(handle(handler, record, at))
+        except Exception as error:
+            if dead_letter is None:
+                raise
+            log.exception("%s/%d@%d can't be handled", record.topic, record.partition, record.offset)
+            outputs.append(dead_letter(record, error, at))
+    return outputs
 
 
 def next_offsets(records: Sequence[Record]) -> dict[TopicPartition, int]:
