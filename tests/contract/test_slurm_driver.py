@@ -22,6 +22,8 @@ from services.executor.shell.drivers.slurm import SlurmDriver
 from services.runtime.clock import WallClock
 from tests.contract.slurm_cluster import SlurmCluster, why_not
 
+CLOCK_TICK_MS = 50
+"""Of two looks at a clock, on a machine that is busy with much else."""
 pytestmark = [pytest.mark.slurm, pytest.mark.skipif(bool(why_not()), reason=f"no Slurm here: {why_not()}")]
 PATIENCE_S = 60.0
 TRAIN = Path(jobs.__file__).with_name("train_numpy.py")
@@ -130,7 +132,9 @@ async def test_another_executor_finds_the_job_and_its_end(driver, cluster, tmp_p
     unknown = await successor.adopt(each, None)
     assert known is not None
     assert unknown is not None
-    assert unknown.facts == first.facts
+    # When it began is told by Slurm in wall time and turned into domain time at each look: the clock may tick in between.
+    assert unknown.facts.name == first.facts.name
+    assert abs(unknown.facts.started_ms - first.facts.started_ms) <= CLOCK_TICK_MS
     go.touch()
     for run in (known, unknown):
         assert (await asyncio.wait_for(run.ended(), PATIENCE_S)).exit_code == 5
