@@ -38,7 +38,8 @@ def backtest(
     ] = None,
     days: Annotated[int, typer.Option(min=1, max=5, help="How many days.")] = 1,
     gpus: Annotated[
-        int | None, typer.Option(min=16, max=4096, help="Size of the pool, nodes of 8.", show_default="64; lingjun, helios 128")
+        int | None,
+        typer.Option(min=16, max=4096, help="Size of the pool, nodes of 8.", show_default="64; lingjun, helios 128"),
     ] = None,
     load: Annotated[
         str,

@@ -28,7 +28,10 @@ docs/policy.md has every rule with an example.
 """
 Cluster = Annotated[str | None, typer.Option("--cluster", help="Which cluster, if there are several.")]
 RulesFile = Annotated[
-    Path, typer.Argument(metavar="FILE", help="Rules as TOML, or as YAML (.yaml, .yml).", exists=True, dir_okay=False, show_default=False)
+    Path,
+    typer.Argument(
+        metavar="FILE", help="Rules as TOML, or as YAML (.yaml, .yml).", exists=True, dir_okay=False, show_default=False
+    ),
 ]
 
 
