@@ -1,12 +1,14 @@
 """A file of rules as YAML: read as plain data, with what YAML lets pass silently refused. Pure.
 
 Aliases and repeated keys are errors: an alias can blow a small file up to any size, and of two equal keys YAML keeps the last one
-without a word. PyYAML comes with gpugrid's Kubernetes extra; without it the answer is to write TOML. Read next: `policy_file.py`.
+without a word. Read next: `policy_file.py`.
 """
 
 from __future__ import annotations
 
 from typing import Any
+
+import yaml
 
 
 class YamlError(ValueError):
@@ -16,14 +18,10 @@ class YamlError(ValueError):
 def read_yaml(document: bytes) -> Any:
     """The document as plain data. Raises YamlError."""
     try:
-        import yaml
-    except ImportError:
-        raise YamlError("PyYAML isn't installed; write the rules as TOML, or install gpugrid[kubernetes]") from None
-    try:
         root = yaml.compose(document, Loader=yaml.SafeLoader)
         if root is None:
             return {}
-        _refuse_repetitions(yaml, root)
+        _refuse_repetitions(root)
         return yaml.load(document, Loader=yaml.SafeLoader)
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise YamlError(" ".join(str(error).split())) from None
@@ -31,7 +29,7 @@ def read_yaml(document: bytes) -> Any:
         raise YamlError("it is nested too deeply") from None
 
 
-def _refuse_repetitions(yaml: Any, root: Any) -> None:
+def _refuse_repetitions(root: Any) -> None:
     seen: set[int] = set()
     waiting = [root]
     while waiting:
