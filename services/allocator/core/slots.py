@@ -69,7 +69,8 @@ def cards_shaped(state: State, event: CardsShaped, traceparent: str, now: Now, c
 
 
 def repartition_cards(state: State, event: RepartitionCards, traceparent: str, now: Now, changes: Changes) -> None:
-    """Withhold the cards from now on; earlier orders lose them. What is cut for the pool already needs nothing."""
+    """Withhold the cards from now on; earlier orders lose them, but for the one that its executor was asked for: that may be under way,
+    and only its answer ends it. What is cut for the pool already, and stays so, needs nothing."""
     nodes, cut = nodes_of_machine(state, event.node), state.cuts.get(event.node)
     if cut is None or event.request_id in state.repartitions or not any(node.pool == event.pool for node in nodes):
         return
@@ -77,7 +78,8 @@ def repartition_cards(state: State, event: RepartitionCards, traceparent: str, n
     begun: set[int] = set()
     for earlier in [order for order in state.repartitions.values() if order.machine == event.node]:
         if earlier.asked:
-            begun.update(earlier.cards)  # perhaps it is being done just now: what the cards will be nobody knows
+            begun.update(earlier.cards)  # what these cards will be nobody knows
+            continue
         earlier.cards = [card for card in earlier.cards if card not in known]
         _withhold(state, earlier, now)
     changes.nodes.update(dict.fromkeys(node.node for node in nodes))
@@ -89,15 +91,17 @@ def repartition_cards(state: State, event: RepartitionCards, traceparent: str, n
 
 
 def ask_for_reshapes(state: State, changes: Changes) -> None:
-    """Orders whose cards are empty by now: their machine's placement says so from this decision on."""
+    """Orders whose cards are empty by now, one per machine at a time: its placement says so from this decision on."""
+    busy = {order.machine for order in state.repartitions.values() if order.asked}
     for order in state.repartitions.values():
-        if not order.asked and not _occupied(state, order):
+        if order.machine not in busy and not _occupied(state, order):
             order.asked = True
+            busy.add(order.machine)
             changes.nodes[order.machine] = None
 
 
 def reshape_of(state: State, node: Node) -> Reshape | None:
-    """What the placement of a machine's own node asks for: one order at a time."""
+    """What the placement of a machine's own node asks for."""
     for order in state.repartitions.values():
         if order.asked and order.machine == node.node:
             return Reshape(request_id=order.request_id, cards=order.cards, pool=order.pool)
@@ -107,7 +111,7 @@ def reshape_of(state: State, node: Node) -> Reshape | None:
 def withheld_on(state: State, node: Node) -> list[int]:
     """Slots of the node on cards that are to be cut anew."""
     orders = (order for order in state.repartitions.values() if node.machine and order.machine == node.machine)
-    return sorted(slot for order in orders for slot in slots_on(node, order.cards))
+    return slots_on(node, sorted({card for order in orders for card in order.cards}))
 
 
 def cards_detail(state: State, node: Node) -> str:

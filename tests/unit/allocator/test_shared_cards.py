@@ -113,20 +113,32 @@ def test_at_the_deadline_what_runs_on_the_cards_is_stopped_and_nothing_else() ->
     assert driver.placement(MACHINE).reshape is not None
 
 
-def test_an_order_said_again_changes_nothing_and_a_later_one_takes_its_cards() -> None:
+def test_an_order_said_again_changes_nothing_and_a_later_one_waits_for_what_may_be_under_way() -> None:
     driver = shared(halves=0).give(order("p1", [0, 1], HALF, build.START_MS))
     driver.give(order("p1", [0, 1], HALF, build.START_MS))
-    assert driver.placement(MACHINE).reshape == Reshape(request_id="p1", cards=[0, 1], pool=HALF)
+    first = Reshape(request_id="p1", cards=[0, 1], pool=HALF)
+    assert driver.placement(MACHINE).reshape == first
     driver.give(order("p2", [1, 2], HALF, driver.now_ms))
-    assert driver.placement(MACHINE).reshape == Reshape(request_id="p1", cards=[0], pool=HALF)
-    driver.give(shaped([HALF, HALF] + [WHOLE] * 6, 2, "p1"))  # it was under way: what the cards are is what counts
+    driver.give(order("p3", [1, 2], WHOLE, driver.now_ms))  # nobody was asked for p2: it is withdrawn as if it had never been
+    assert driver.placement(MACHINE).reshape == first
+    assert driver.placement(MACHINE).withheld == [0, 1]  # card 2 is whole already
+    driver.give(shaped([HALF, HALF] + [WHOLE] * 6, 2, "p1"))
     assert driver.state.nodes[HALVES].absent == list(range(4, 16))
-    assert driver.placement(MACHINE).reshape == Reshape(request_id="p2", cards=[1, 2], pool=HALF)
-    driver.give(order("p3", [1, 2], WHOLE, driver.now_ms))  # taken back where it isn't done
-    assert driver.placement(MACHINE).reshape == Reshape(request_id="p3", cards=[1, 2], pool=WHOLE)
+    assert driver.placement(MACHINE).reshape == Reshape(request_id="p3", cards=[1], pool=WHOLE)
     driver.give(shaped([HALF] + [WHOLE] * 7, 3, "p3"))
     assert driver.placement(MACHINE).reshape is None
     assert (driver.state.repartitions, driver.state.reservations) == ({}, {})
+
+
+def test_an_order_back_counts_though_the_cut_it_takes_back_ends_badly_after_it() -> None:
+    driver = shared(halves=0).give(order("p1", [0], HALF, build.START_MS))
+    driver.give(order("p2", [0], WHOLE, driver.now_ms))  # as the card still is, by the last word about it
+    driver.give(order("p3", [0], WHOLE, driver.now_ms))
+    driver.give(shaped(["", *[WHOLE] * 7], 2, "p1", done=False, detail="not finished within 300 s"))
+    assert driver.placement(MACHINE).reshape == Reshape(request_id="p3", cards=[0], pool=WHOLE)
+    driver.give(shaped([WHOLE] * 8, 3, "p3"))
+    assert (driver.state.repartitions, driver.state.reservations) == ({}, {})
+    assert driver.state.nodes[MACHINE].absent == []
 
 
 def test_an_order_for_a_machine_or_pool_that_is_not_there_changes_nothing() -> None:
