@@ -119,7 +119,7 @@ def test_an_order_said_again_changes_nothing_and_a_later_one_waits_for_what_may_
     first = Reshape(request_id="p1", cards=[0, 1], pool=HALF)
     assert driver.placement(MACHINE).reshape == first
     driver.give(order("p2", [1, 2], HALF, driver.now_ms))
-    driver.give(order("p3", [1, 2], WHOLE, driver.now_ms))  # nobody was asked for p2: it is withdrawn as if it had never been
+    driver.give(order("p3", [1, 2], WHOLE, driver.now_ms))  # nobody was asked for p2: it is withdrawn
     assert driver.placement(MACHINE).reshape == first
     assert driver.placement(MACHINE).withheld == [0, 1]  # card 2 is whole already
     driver.give(shaped([HALF, HALF] + [WHOLE] * 6, 2, "p1"))

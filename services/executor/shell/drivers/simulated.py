@@ -2,8 +2,8 @@
 
 Owns: reading the labels `simulated/run_s` (JSON object, block size → true seconds in the pool it prefers; elsewhere it takes as
 long as its `speed` there says) and `simulated/fails_at` (fraction of the whole at which it fails), and ending a run at exactly the
-right domain time, also when the executor was dead at that moment. Applications run until they are stopped. Refuses: jobs that are not simulated. No threads, files or sockets.
-Read next: `port.py`.
+right domain time, also when the executor was dead at that moment. Applications run until they are stopped. Refuses: jobs that
+are not simulated. No threads, files or sockets. Read next: `port.py`.
 """
 
 from __future__ import annotations
