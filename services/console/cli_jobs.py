@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from services.console.errors import ConsoleError, UsageError
-from services.console.flags import AcceptedModels, AcceptedPools, AsJson, JobId, Speeds, duration
+from services.console.flags import AcceptedModels, AcceptedPools, AsJson, Datasets, JobId, Speeds, duration
 from services.console.session import Session, note_incomplete
 
 if TYPE_CHECKING:
@@ -46,6 +46,7 @@ def submit(
     pool: AcceptedPools = None,
     gpu_model: AcceptedModels = None,
     speed: Speeds = None,
+    dataset: Datasets = None,
     queue: Annotated[str, typer.Option()] = "default",
     checkpoint: Annotated[bool, typer.Option("--checkpoint", help="It saves its work when asked by signal.")] = False,
     attempts: Annotated[int, typer.Option(min=1, max=100, help="Starts at most, failures included.")] = 1,
@@ -82,6 +83,7 @@ def submit(
     flags = {"kind": kind, "priority": priority, "queue": queue, "memory_mib": memory, "template": template}
     flags |= {"time_limit_s": limit, "working_directory": cwd, "pools": list(pool or [])}
     flags |= {"gpu_models": list(gpu_model or []), "speeds": submission.numbers_of(speed or [])}
+    flags |= {"datasets": submission.datasets_of(dataset or [])}
     if file := submission.file_among(words or []):
         if command or template:
             raise UsageError("Give a file or a command, not both.")

@@ -25,6 +25,14 @@ Speeds = Annotated[
         show_default=False,
     ),
 ]
+Datasets = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="NAME[=MiB]",
+        help="Data it reads; among equally early places one whose nodes keep it wins. Repeatable.",
+        show_default=False,
+    ),
+]
 Pool = Annotated[str | None, typer.Option("--pool", help="Only this pool.")]
 
 

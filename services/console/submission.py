@@ -188,6 +188,17 @@ def numbers_of(pairs: Sequence[str]) -> dict[str, float]:
     return found
 
 
+def datasets_of(pairs: Sequence[str]) -> list[dict[str, Any]]:
+    """`name` or `name=MiB` each, as `JobSpec.datasets` has them. UsageError for a size that is no whole number."""
+    found: list[dict[str, Any]] = []
+    for pair in pairs:
+        name, _, size = pair.partition("=")
+        if size and not size.isdecimal():
+            raise UsageError(f"{pair}: {size!r} is no size in MiB.")
+        found.append({"name": name, "size_mib": int(size or 0)})
+    return found
+
+
 def facts_of(pairs: Sequence[str]) -> dict[str, str]:
     """`name=value` pairs. UsageError for one without a name or `=`."""
     found: dict[str, str] = {}

@@ -11,7 +11,15 @@ import msgspec
 import pytest
 
 from schemas.codec import decode_record
-from schemas.jobs import ApplicationRegistered, CheckpointMode, JobCancelled, JobChanged, JobSubmitted, RestartMode
+from schemas.jobs import (
+    ApplicationRegistered,
+    CheckpointMode,
+    Dataset,
+    JobCancelled,
+    JobChanged,
+    JobSubmitted,
+    RestartMode,
+)
 from schemas.status import JobState, JobStatusChanged
 from services.console.submission import trace_id_of
 from tests import build
@@ -48,6 +56,13 @@ def test_submit_with_flags_publishes_one_event_that_any_upstream_could_have_sent
     assert envelope.source == "/gpugrid/console"
     assert out == f"j1  trace {trace_id_of(envelope.traceparent)}\n"
     assert rig.records("job-events")[0].key == b"j1"
+
+
+def test_data_is_named_with_or_without_its_size() -> None:
+    rig = Rig()
+    rig.run("submit", "--dataset", "c4=300000", "--dataset", "tokenizer", "--", "true")
+    (envelope,) = sent(rig)
+    assert envelope.event.spec.datasets == [Dataset(name="c4", size_mib=300_000), Dataset(name="tokenizer")]
 
 
 def test_every_submission_has_a_trace_and_an_id_of_its_own() -> None:
@@ -104,6 +119,7 @@ def test_submit_reads_standard_input() -> None:
         (["submit", "--id", "no spaces", "--", "x"], "no valid job"),
         (["submit", "--env", "A", "--", "x"], "no NAME=VALUE"),
         (["submit", "--speed", "h100=fast", "--", "x"], "is no number"),
+        (["submit", "--dataset", "c4=much", "--", "x"], "is no size in MiB"),
         (["submit", "missing.json"], "can't be read: No such file"),
         (["submit", "--limit", "3x", "--", "x"], "is no duration"),
         (["submit", "--priority", "101", "--", "x"], "less than or equal to 100"),
