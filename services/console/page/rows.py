@@ -44,8 +44,9 @@ def job_row(view: JobView) -> Row:
 
 
 def node_row(board: Board, name: str) -> Row:
-    """A node with its GPUs as `[utilization %, used MiB, total MiB, flags]`; flags: 1 unhealthy, 2 stale."""
+    """A node with its GPUs as `[utilization %, used MiB, total MiB, flags]`; flags: 1 unhealthy, 2 stale, 4 cut for another pool."""
     node = board.world.nodes[name]
+    absent = board.world.absent(name)
     drain = board.world.draining.get(name)
     return {
         "cluster": node.cluster,
@@ -59,15 +60,15 @@ def node_row(board: Board, name: str) -> Row:
         "model": node.gpu_model,
         "driver": node.driver,
         "seen": node.time_ms,
-        "gpus": [_gpu_row(gpu) for gpu in sorted(node.gpus, key=lambda one: one.index)],
+        "gpus": [_gpu_row(gpu, gpu.index in absent) for gpu in sorted(node.gpus, key=lambda one: one.index)],
         "findings": [
             {"code": one.code.value, "gpu": one.gpu, "job": one.job_id, "detail": one.detail} for one in node.findings
         ],
     }
 
 
-def _gpu_row(gpu: GpuState) -> list[float]:
-    flags = (not gpu.healthy) + 2 * gpu.stale
+def _gpu_row(gpu: GpuState, absent: bool) -> list[float]:
+    flags = (not gpu.healthy) + 2 * gpu.stale + 4 * absent
     return [round(gpu.utilization_pct), gpu.memory_used_mib, gpu.memory_total_mib, flags]
 
 

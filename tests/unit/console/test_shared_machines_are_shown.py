@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from schemas.codec import decode_record
 from schemas.commands import DrainNode, RepartitionCards
+from services.console.page.board import TOPICS, Board
+from services.console.page.rows import node_row
+from services.console.read import in_time
 from tests import build
 from tests.shared_cards import HALF, HALVES, MACHINE, half_job, machine, shaped
 from tests.unit.console.console_rig import Rig
@@ -28,6 +31,14 @@ def test_nodes_tells_what_of_a_machine_is_there_and_free() -> None:
     assert "6 of 8" in table
     assert "4 of 16" in table
     assert [row["gpu"] for row in rig.json("grid", "--now")["gpus"] if row["node"] == HALVES] == [12, 13, 14, 15]
+
+
+def test_the_page_marks_slots_whose_card_is_cut_for_another_pool() -> None:
+    rig, board = cut(), Board()
+    for record in in_time([record for topic in TOPICS for record in rig.records(topic)]):
+        board.fold(record)
+    flags = {node: [gpu[3] for gpu in node_row(board, node)["gpus"]] for node in (MACHINE, HALVES)}
+    assert flags == {MACHINE: [0] * 6 + [4] * 2, HALVES: [4] * 12 + [0] * 4}
 
 
 def test_a_partition_is_ordered_where_the_machine_is_and_shows_until_it_is_over() -> None:

@@ -342,7 +342,7 @@ class GridView {
 function describe(store, node, gpu, time, rect, frame) {
   const where = `${node.name}, GPU ${gpu}`;
   if (!rect) {
-    const state = node.node.lost ? "The node is lost." : node.node.draining ? "Draining: nothing new starts here." : node.node.gpus[gpu][3] & 1 ? "This GPU is unhealthy." : time > frame.now ? "Nothing is planned here." : "Nobody held it.";
+    const state = node.node.lost ? "The node is lost." : node.node.draining ? "Draining: nothing new starts here." : node.node.gpus[gpu][3] & 1 ? "This GPU is unhealthy." : node.node.gpus[gpu][3] & 4 ? "Its card is cut for another pool." : time > frame.now ? "Nothing is planned here." : "Nobody held it.";
     return [h("p", {}, h("b", {}, where)), h("p.muted", {}, `${clock(time)} UTC. ${state}`)];
   }
   const row = store.jobs.get(rect.owner), end = frame && rect.open ? rect.expect : rect.to, now = frame.now;

@@ -102,13 +102,13 @@ function label(context, frame, rect, dimmed, x1, x2, y1, height) {
   context.fillText(text, left, y1 + height / 2 + 0.5);
 }
 
-/** From now on nothing new starts on these: lost or unhealthy (dense hatching), suspect or draining (wide). */
+/** From now on nothing new starts on these: lost, unhealthy or cut for another pool (dense hatching), suspect or draining (wide). */
 function troubles(context, map, frame) {
   const nowX = Math.max(LEFT, frame.xOf(frame.now));
   for (const { row, gpus, node } of map.nodes) {
     const whole = node.lost || node.health === "lost" ? "bad" : node.draining || node.health === "suspect" ? "warn" : "";
     for (let gpu = 0; gpu < gpus; gpu++) {
-      const kind = whole || (node.gpus[gpu][3] & 1 ? "bad" : "");
+      const kind = whole || (node.gpus[gpu][3] & 5 ? "bad" : "");
       if (!kind) continue;
       const size = whole ? gpus : 1;
       const y = frame.yOf(row + gpu), height = frame.yOf(row + gpu + size - 1) + frame.rowHeight - y;

@@ -44,11 +44,11 @@ class NodesView {
     const counts = { all: ordered.length, busy: 0, trouble: 0 };
     for (const [name, node] of ordered) {
       const usable = !node.lost && !node.draining && node.health !== "suspect";
-      const spare = usable ? node.gpus.filter(([, , , flags], gpu) => !(flags & 1) && !held.has(`${name}:${gpu}`)).length : 0;
+      const spare = usable ? node.gpus.filter(([, , , flags], gpu) => !(flags & 5) && !held.has(`${name}:${gpu}`)).length : 0;
       const trouble = node.health !== "usable" || node.draining || node.findings.length > 0;
       free += spare;
       whole += usable && spare === node.gpus.length;
-      total += node.gpus.length;
+      total += node.gpus.filter(([, , , flags]) => !(flags & 4)).length;
       counts.busy += spare > 0;
       counts.trouble += trouble;
       if (this.show === "all" || (this.show === "busy" ? spare > 0 : trouble)) shown.push(this.card(name, node, held));
@@ -74,9 +74,9 @@ class NodesView {
     const { store, orders } = this.app, state = node.draining ? "draining" : node.health;
     const gpus = node.gpus.map(([utilization, used, total, flags], gpu) => {
       const owner = owners[gpu], colour = owner ? colourOf(owner, store.jobs.get(owner), "kind") : "";
-      const words = `GPU ${gpu}: ${flags & 1 ? "unhealthy" : owner ? `held by ${owner}` : "free"}, ${flags & 2 ? "no fresh reading" : `${utilization} % used`}, ${Math.round(used / 1024)} of ${Math.round(total / 1024)} GiB`;
-      return h(`button.gpu${owner ? ".held" : ""}${flags & 1 ? ".bad" : ""}${flags & 2 ? ".stale" : ""}`, { type: "button", title: words, "aria-label": words, css: colour ? { "--gpu": colour } : {}, onclick: () => owner && this.app.select(owner) },
-        h("i", { css: { height: `${flags & 1 ? 0 : utilization}%`, ...(colour ? { background: colour } : {}) } }), h("span", {}, flags & 1 ? "✕" : flags & 2 ? "–" : utilization));
+      const words = `GPU ${gpu}: ${flags & 4 ? "its card is cut for another pool" : flags & 1 ? "unhealthy" : owner ? `held by ${owner}` : "free"}, ${flags & 2 ? "no fresh reading" : `${utilization} % used`}, ${Math.round(used / 1024)} of ${Math.round(total / 1024)} GiB`;
+      return h(`button.gpu${owner ? ".held" : ""}${flags & 1 ? ".bad" : ""}${flags & 6 ? ".stale" : ""}`, { type: "button", title: words, "aria-label": words, css: colour ? { "--gpu": colour } : {}, onclick: () => owner && this.app.select(owner) },
+        h("i", { css: { height: `${flags & 5 ? 0 : utilization}%`, ...(colour ? { background: colour } : {}) } }), h("span", {}, flags & 4 ? "" : flags & 1 ? "✕" : flags & 2 ? "–" : utilization));
     });
     const jobs = [...new Set(owners.filter(Boolean))];
     return h("article.card.node", { "aria-label": `Node ${name}` },

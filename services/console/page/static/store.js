@@ -96,8 +96,9 @@ export class Store {
     }
     let total = 0, usable = 0, busy = 0, measured = 0;
     for (const node of this.nodes.values()) {
-      total += node.gpus.length;
       for (const [utilization, , , flags] of node.gpus) {
+        if (flags & 4) continue;
+        total++;
         usable += !node.lost && !(flags & 1);
         if (!(flags & 2) && !node.lost) { busy += utilization; measured++; }
       }
