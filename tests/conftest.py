@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -14,8 +15,12 @@ from services.allocator.shell.warmup import use_kernel_cache
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Compiled kernels are shared with the installed program; the cache has to be named before numba is imported."""
+    """Compiled kernels are shared with the installed program; the cache has to be named before numba is imported.
+
+    A shell ignores SIGINT for what it starts in the background, and all children would inherit that: tests interrupt theirs.
+    """
     use_kernel_cache()
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 JIT_OFF_EXAMPLES = 1 / 3

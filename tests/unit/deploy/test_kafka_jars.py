@@ -160,7 +160,7 @@ def test_a_damaged_jar_is_found_and_a_short_one_replaced(registry: Registry) -> 
 
 
 RESOLVE = f"""
-import signal, sys
+import sys
 sys.path.insert(0, {str(Path(__file__).parent)!r})
 import resource
 if len(sys.argv) > 1:
