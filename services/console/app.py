@@ -18,6 +18,7 @@ from services.console import (
     cli_page,
     cli_policy,
     cli_reports,
+    cli_reserve,
     cli_runs,
     cli_stack,
     migration_command,
@@ -71,6 +72,9 @@ def build_app() -> typer.Typer:
     add("drain", cli_grid.drain, GRID)
     add("undrain", cli_grid.undrain, GRID)
     add("partition", cli_grid.partition, GRID)
+    add("reserve", cli_reserve.reserve, GRID)
+    add("release", cli_reserve.release, GRID)
+    add("reservations", cli_reserve.reservations, GRID)
     app.add_typer(cli_policy.build_policy(), name="policy", rich_help_panel=GRID)
     app.add_typer(cli_forecast.build_forecast(), name="forecast", rich_help_panel=FORECAST)
     add("conform", cli_conform.conform, LOG)

@@ -24,6 +24,19 @@ def parse_duration_s(text: str) -> float:
     return seconds
 
 
+def parse_moment_ms(text: str, now_ms: int, *, ahead: bool = False) -> int:
+    """Epoch milliseconds of `7d` (so long ago; `ahead`: from now) or of a date, UTC unless it says otherwise. ValueError as above."""
+    try:
+        return now_ms + (1 if ahead else -1) * round(parse_duration_s(text) * 1000)
+    except ValueError:
+        pass
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise ValueError(f"{text!r} is no time: write 24h, 7d, 2026-01-31 or 2026-01-31T08:00.") from None
+    return round((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)
+
+
 def duration_text(seconds: float) -> str:
     """Two units at most: `45 s`, `12 min`, `3 h 05 min`, `2 d 4 h`, `7 d`."""
     if seconds < 0:

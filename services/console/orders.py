@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import secrets
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from schemas.commands import CheckpointJob, DrainNode, RepartitionCards, UndrainNode
+from schemas.commands import CheckpointJob, DrainNode, ReleaseBlock, RepartitionCards, ReserveBlock, UndrainNode
 from schemas.executions import JobCheckpointed, JobCompleted, JobFailed, JobStopped
 from schemas.jobs import CheckpointMode
 from schemas.messages import message
@@ -14,7 +14,11 @@ from services.console.errors import ConsoleError
 from services.console.facts import readable
 from services.console.publishing import new_traceparent
 from services.console.read import watch_topic
+from services.console.sentences import gpu_ranges
 from services.console.session import Session
+
+if TYPE_CHECKING:
+    from services.console.policy_orders import Standing
 
 
 async def drain_node(session: Session, node: str, *, deadline_s: float, cause: str) -> dict[str, Any]:
@@ -65,6 +69,49 @@ async def partition_cards(
     return {**sent, "request_id": event.request_id, "cards": chosen, "pool": pool}
 
 
+async def reserve_block(
+    session: Session, node: str, *, gpus: list[int], from_ms: int, until_ms: int, cause: str
+) -> dict[str, Any]:
+    """Order that GPUs (none named: the whole node) get nothing new in a window. ConsoleError for a node or GPU that isn't there."""
+    cluster, partition = await _home(session, node)
+    world = await queries.load_world(session)
+    there = {gpu.index for gpu in world.nodes[node].gpus}
+    if missing := sorted(set(gpus) - there):
+        raise ConsoleError(f"{node} has no GPU {missing[0]}; it has {gpu_ranges(sorted(there))}.")
+    now_ms = session.clock().now_ms()
+    if until_ms <= now_ms:
+        raise ConsoleError("That window is over already.")
+    event = ReserveBlock(
+        reservation_id=f"{node}-{secrets.token_hex(3)}",
+        cluster=cluster,
+        node=node,
+        from_ms=from_ms,
+        until_ms=until_ms,
+        ordered_ms=now_ms,
+        gpus=sorted(set(gpus)),
+        cause=cause,
+    )
+    sent = await _order(session, event, node, "reserve", now_ms, partition)
+    return {
+        **sent,
+        "reservation_id": event.reservation_id,
+        "gpus": event.gpus,
+        "from_ms": from_ms,
+        "until_ms": until_ms,
+    }
+
+
+async def release_block(session: Session, standing: Standing, reservation_id: str) -> dict[str, Any]:
+    """Order the end of a reservation. ConsoleError for one that isn't there."""
+    known = standing.state.reservations
+    if reservation_id not in known:
+        hint = f"; there is {', '.join(sorted(known)[:5])}" if known else ""
+        raise ConsoleError(f"No reservation is named {reservation_id}{hint}.")
+    now_ms = session.clock().now_ms()
+    event = ReleaseBlock(reservation_id=reservation_id, cluster=standing.cluster, ordered_ms=now_ms)
+    return await _order(session, event, known[reservation_id].node, "release", now_ms, standing.partition)
+
+
 async def checkpoint_job(session: Session, job_id: str) -> dict[str, Any]:
     """Order a checkpoint. ConsoleError for a job that doesn't run or never saves."""
     world = await queries.load_world(session)
@@ -111,7 +158,7 @@ async def _home(session: Session, node: str) -> tuple[str, int]:
 
 async def _order(
     session: Session,
-    event: DrainNode | UndrainNode | CheckpointJob | RepartitionCards,
+    event: DrainNode | UndrainNode | CheckpointJob | RepartitionCards | ReserveBlock | ReleaseBlock,
     node: str,
     verb: str,
     now_ms: int,

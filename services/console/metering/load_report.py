@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from pathlib import Path
 
-from services.console.durations import parse_duration_s
+from services.console.durations import parse_moment_ms
 from services.console.errors import ConsoleError, UsageError
 from services.console.facts import readable
 from services.console.metering.account import Window, rows_of
@@ -36,16 +35,10 @@ def window_of(since: str, until: str | None, now_ms: int) -> Window:
 
 
 def _moment(text: str, now_ms: int) -> int:
-    """`7d` is so long ago; a date or a date with a time is UTC unless it says otherwise."""
     try:
-        return now_ms - round(parse_duration_s(text) * 1000)
-    except ValueError:
-        pass
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
-        raise UsageError(f"{text!r} is no time: write 24h, 7d, 2026-01-31 or 2026-01-31T08:00.") from None
-    return round((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)
+        return parse_moment_ms(text, now_ms)
+    except ValueError as error:
+        raise UsageError(str(error)) from None
 
 
 async def load(session: Session, by: By, window: Window, *, starved_after_s: float) -> tuple[Report, bool]:
