@@ -169,7 +169,7 @@ def test_a_wrong_setting_is_one_sentence(stage: Stage) -> None:
     for module, changed, sentence in (
         ("services.executor", {"GPUGRID_CLUSTERS": "c9"}, "GPUGRID_CLUSTERS is 'c9'"),
         ("services.executor", {"GPUGRID_NODES": ""}, "GPUGRID_NODES"),
-        ("services.telemetry", {"GPUGRID_CATALOG": "/no/such"}, "GPUGRID_CATALOG is '/no/such'"),
+        ("services.telemetry", {"GPUGRID_CATALOG": "/no/such"}, "GPUGRID_CATALOG /no/such can't be read"),
         ("services.telemetry.agent", {"GPUGRID_SOURCE": "nvml"}, "GPUGRID_NODES must name one node"),
     ):
         done = subprocess.run(
