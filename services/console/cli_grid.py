@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from services.console.errors import ConsoleError
-from services.console.flags import AsJson, NodeId, Pool, duration
+from services.console.flags import DAY_S, AsJson, Cause, Deadline, NodeId, Pool, duration
 from services.console.session import Session, note_incomplete
 
 
@@ -75,16 +75,8 @@ def nodes(ctx: typer.Context, pool: Pool = None, as_json: AsJson = False) -> Non
 def drain(
     ctx: typer.Context,
     node: NodeId,
-    deadline: Annotated[
-        float,
-        typer.Option(
-            parser=duration,
-            metavar="1h",
-            help="Then what still runs is checkpointed and stopped.",
-            show_default="1 day",
-        ),
-    ] = 86_400.0,
-    cause: Annotated[str, typer.Option(help="Why, for the record.")] = "",
+    deadline: Deadline = DAY_S,
+    cause: Cause = "",
     as_json: AsJson = False,
 ) -> None:
     """Start nothing new on a node; at the deadline checkpoint and stop what still runs.
@@ -125,16 +117,8 @@ def partition(
     cards: Annotated[
         str, typer.Option(metavar="6,7", help="Which cards, by their index.", show_default="all of them")
     ] = "",
-    deadline: Annotated[
-        float,
-        typer.Option(
-            parser=duration,
-            metavar="1h",
-            help="Then what still runs on them is checkpointed and stopped.",
-            show_default="1 day",
-        ),
-    ] = 86_400.0,
-    cause: Annotated[str, typer.Option(help="Why, for the record.")] = "",
+    deadline: Deadline = DAY_S,
+    cause: Cause = "",
     as_json: AsJson = False,
 ) -> None:
     """Cut cards of a machine into the slots of another pool, once they are empty.

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from services.console.errors import ConsoleError, UsageError
-from services.console.flags import AcceptedModels, AcceptedPools, AsJson, Datasets, JobId, Speeds, duration
+from services.console.flags import AcceptedModels, AcceptedPools, AsJson, Cause, Datasets, JobId, Speeds, duration
 from services.console.session import Session, note_incomplete
 
 if TYPE_CHECKING:
@@ -106,7 +106,7 @@ def submit(
 def cancel(
     ctx: typer.Context,
     job_id: JobId,
-    cause: Annotated[str, typer.Option(help="Why, for the record.")] = "",
+    cause: Cause = "",
     anyway: Annotated[bool, typer.Option("--anyway", help="Send it even if nobody knows the job yet.")] = False,
     wait: Annotated[bool, typer.Option("--wait", help="Until it has ended.")] = False,
     as_json: AsJson = False,

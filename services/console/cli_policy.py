@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from services.console.errors import ConsoleError, UsageError
-from services.console.flags import AsJson
+from services.console.flags import AsJson, Cause
 from services.console.session import Session
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ def apply(
     ctx: typer.Context,
     file: RulesFile,
     cluster: Cluster = None,
-    cause: Annotated[str, typer.Option(help="Why, for the record.")] = "",
+    cause: Cause = "",
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Don't ask.")] = False,
     as_json: AsJson = False,
 ) -> None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from services.console.flags import AsJson, NodeId, duration
+from services.console.flags import AsJson, Cause, NodeId, duration
 from services.console.session import Session
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ def reserve(
         str,
         typer.Option("--from", metavar="TIME", help="30m (from now), or 2026-01-31T08:00 (UTC).", show_default="now"),
     ] = "",
-    cause: Annotated[str, typer.Option(help="Why, for the record.")] = "",
+    cause: Cause = "",
     as_json: AsJson = False,
 ) -> None:
     """Keep GPUs free of new work for a window. What runs is not stopped, but nothing is planned there that would reach into it.

@@ -33,6 +33,7 @@ Datasets = Annotated[
         show_default=False,
     ),
 ]
+Cause = Annotated[str, typer.Option(help="Why, for the record.")]
 Pool = Annotated[str | None, typer.Option("--pool", help="Only this pool.")]
 
 
@@ -46,3 +47,15 @@ def duration(text: str | float) -> float:
         return parse_duration_s(text)
     except ValueError as error:
         raise typer.BadParameter(str(error)) from None
+
+
+DAY_S = 86_400.0
+Deadline = Annotated[
+    float,
+    typer.Option(
+        parser=duration,
+        metavar="1h",
+        help="Then what still runs there is checkpointed and stopped.",
+        show_default="1 day",
+    ),
+]
