@@ -23,8 +23,18 @@ ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THRE
 
 
 @dataclass(frozen=True)
+class Machines:
+    """Nodes of one pool that an agent and an executor play. `slot_pools`: what the cards of a single one may be cut into."""
+
+    pool: str
+    nodes: tuple[str, ...]
+    slot_pools: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class Surroundings:
-    """What all services of one stack have in common. `clock`: `wall` or `scaled:FILE`; `nodes`: what this machine plays."""
+    """What all services of one stack have in common. `clock`: `wall` or `scaled:FILE`; `nodes` of `pool`: what this machine plays, and
+    `beside` them (other pools, machines with shared cards)."""
 
     run_dir: Path
     bootstrap: str
@@ -37,12 +47,17 @@ class Surroundings:
     source: Literal["simulated", "nvml"] = "simulated"
     http_port: int = 0
     extra: Mapping[str, str] = field(default_factory=dict)
+    slot_pools: tuple[str, ...] = ()
+    beside: tuple[Machines, ...] = ()
+
+    @property
+    def machines(self) -> tuple[Machines, ...]:
+        return (Machines(self.pool, self.nodes, self.slot_pools), *self.beside)
 
 
 def service_processes(around: Surroundings) -> list[ProcessSpec]:
-    """Intake, forecaster, allocator, telemetry, one agent and one executor for all nodes."""
+    """Intake, forecaster, allocator, telemetry; an agent and an executor for the nodes, and for each group of machines beside them."""
     http_port = around.http_port or free_port()
-    nodes = ",".join(around.nodes)
     taken = [http_port]
 
     def spec(name: str, module: str, **own: str) -> ProcessSpec:
@@ -59,15 +74,23 @@ def service_processes(around: Surroundings) -> list[ProcessSpec]:
             ports={"health": port} | ({"http": http_port} if name == "intake" else {}),
         )
 
-    stay = "1" if around.driver == "process" else "0"
-    return [
+    found = [
         spec("allocator", "services.allocator"),
         spec("forecaster", "services.forecaster"),
         spec("intake", "services.intake", GPUGRID_HTTP_PORT=str(http_port)),
         spec("telemetry", "services.telemetry"),
-        spec("executor", "services.executor", GPUGRID_NODES=nodes, GPUGRID_JOURNAL_FSYNC=stay),
-        spec("agent", "services.telemetry.agent", GPUGRID_NODES=nodes, GPUGRID_POOL=around.pool),
     ]
+    stay = "1" if around.driver == "process" else "0"
+    for place, machines in enumerate(around.machines):
+        suffix = f"-{machines.nodes[0]}" if place else ""
+        own = {"GPUGRID_NODES": ",".join(machines.nodes)}
+        if machines.slot_pools:
+            own["GPUGRID_SLOT_POOLS"] = ",".join(machines.slot_pools)
+        found += [
+            spec(f"executor{suffix}", "services.executor", GPUGRID_JOURNAL_FSYNC=stay, **own),
+            spec(f"agent{suffix}", "services.telemetry.agent", GPUGRID_POOL=machines.pool, **own),
+        ]
+    return found
 
 
 def _shared(around: Surroundings) -> dict[str, str]:

@@ -18,7 +18,14 @@ from deploy.local.broker_commands import resolve_with_progress
 from deploy.local.broker_process import broker_process
 from deploy.local.cache import CacheUnusableError
 from deploy.local.ports import free_port, is_free
-from deploy.local.service_processes import ONE_THREAD, READY_WAIT_S, STAGE, Surroundings, service_processes
+from deploy.local.service_processes import (
+    ONE_THREAD,
+    READY_WAIT_S,
+    STAGE,
+    Machines,
+    Surroundings,
+    service_processes,
+)
 from deploy.local.specification import ProcessSpec, RestartPolicy, http_ready
 from deploy.local.supervisor import StackFailedError, Supervisor
 from schemas.catalog import Catalog, Cluster, Pool, read_catalog
@@ -52,9 +59,8 @@ _FAILURES = (
 class Order(msgspec.Struct, frozen=True, kw_only=True):
     """What `up` was asked for; kept in the run folder, where the supervisor reads it."""
 
-    nodes: tuple[str, ...]
+    machines: tuple[Machines, ...]
     cluster: str = CLUSTER
-    pool: str = POOL
     driver: str = "simulated"
     source: str = "simulated"
     kafka_port: int = 0
@@ -112,8 +118,10 @@ def serve(name: str, run_dir: Path) -> None:
             bootstrap=broker.address,
             catalog=run_dir / CATALOG_FILE,
             cluster=order.cluster,
-            pool=order.pool,
-            nodes=order.nodes,
+            pool=order.machines[0].pool,
+            nodes=order.machines[0].nodes,
+            slot_pools=order.machines[0].slot_pools,
+            beside=order.machines[1:],
             driver="process" if order.driver == "process" else "simulated",
             source="nvml" if order.source == "nvml" else "simulated",
             http_port=order.http_port,
@@ -168,11 +176,9 @@ def _prepare(run_dir: Path, wanted: Wanted) -> None:
         target.write_text(toml_of(Catalog(clusters={CLUSTER: cluster}, default_cluster=CLUSTER)))
     catalog = read_catalog(target.read_bytes())
     cluster_name = catalog.default_cluster
-    pool_name, pool = next(iter(sorted(catalog.clusters[cluster_name].pools.items())))
     order = Order(
-        nodes=tuple(f"n{number:02d}" for number in range(max(1, pool.gpus // pool.node_gpus))),
+        machines=machines_of(catalog.clusters[cluster_name]),
         cluster=cluster_name,
-        pool=pool_name,
         driver=wanted.driver,
         source=wanted.source,
         kafka_port=wanted.kafka_port,
@@ -180,6 +186,20 @@ def _prepare(run_dir: Path, wanted: Wanted) -> None:
         page_port=_page_port(wanted.page_port),
     )
     (run_dir / ORDER_FILE).write_bytes(msgspec.json.encode(order))
+
+
+def machines_of(cluster: Cluster) -> tuple[Machines, ...]:
+    """Who plays which nodes: a group per pool of whole cards, and one per machine where pools of slots are cut from its cards."""
+    whole = {name: pool for name, pool in sorted(cluster.pools.items()) if pool.slots is None}
+    found: list[Machines] = []
+    for name, pool in whole.items():
+        slot_pools = tuple(
+            other for other, shares in cluster.pools.items() if shares.slots is not None and shares.slots.of == name
+        )
+        prefix = "n" if len(whole) == 1 else f"{name}-"
+        nodes = tuple(f"{prefix}{number:02d}" for number in range(max(1, pool.gpus // pool.node_gpus)))
+        found += [Machines(name, (node,), slot_pools) for node in nodes] if slot_pools else [Machines(name, nodes)]
+    return tuple(found)
 
 
 def _readable(path: Path) -> bytes:

@@ -15,13 +15,15 @@ import msgspec
 import pytest
 
 from deploy.local import stack_file
+from deploy.local.service_processes import Machines, Surroundings, service_processes
 from deploy.local.stack_file import ProcessState, StackState
+from schemas.catalog import Cluster, Pool, SlotKind, Slots
 from services.console.app import build_app
 from services.console.doctor import stack_findings, world_findings
 from services.console.errors import ConsoleError, UsageError
 from services.console.facts import World
 from services.console.health_view import healths, lag_of
-from services.console.local_stack import Order, Wanted, _prepare
+from services.console.local_stack import Order, Wanted, _prepare, machines_of
 from services.console.session import Session
 from services.console.stack import read_stack, running_stacks
 from services.console.stack_view import stack_row
@@ -185,7 +187,7 @@ def test_the_order_of_up_is_kept_and_its_catalog_reused(tmp_path: Path) -> None:
     wanted = Wanted(nodes=2, node_gpus=4, catalog=None, driver="process", source="nvml", kafka_port=0, http_port=0)
     _prepare(tmp_path, wanted)
     order = msgspec.json.decode((tmp_path / "up.json").read_bytes(), type=Order)
-    assert (order.nodes, order.cluster, order.pool, order.driver) == (("n00", "n01"), "c0", "h100", "process")
+    assert (order.machines, order.cluster, order.driver) == ((Machines("h100", ("n00", "n01")),), "c0", "process")
     _prepare(
         tmp_path,
         Wanted(
@@ -193,7 +195,45 @@ def test_the_order_of_up_is_kept_and_its_catalog_reused(tmp_path: Path) -> None:
         ),
     )
     again = msgspec.json.decode((tmp_path / "up.json").read_bytes(), type=Order)
-    assert again.nodes == ("n00", "n01")
+    assert again.machines == order.machines
+
+
+def test_every_pool_has_its_machines_and_shared_cards_an_executor_of_their_own(tmp_path: Path) -> None:
+    slots = Slots(of="h100", kind=SlotKind.MIG, per_card=2, profile="3g.40gb")
+    cluster = Cluster(
+        partition=0,
+        pools={
+            "h100": Pool(gpus=16, node_gpus=8, gpu_model="H100", memory_mib=81_559),
+            "a100": Pool(gpus=16, node_gpus=8, gpu_model="A100", memory_mib=81_920),
+            "h100-half": Pool(gpus=32, node_gpus=16, gpu_model="H100", memory_mib=40_000, slots=slots),
+        },
+    )
+    found = machines_of(cluster)
+    assert found == (
+        Machines("a100", ("a100-00", "a100-01")),
+        Machines("h100", ("h100-00",), ("h100-half",)),
+        Machines("h100", ("h100-01",), ("h100-half",)),
+    )
+    first, *beside = found
+    around = Surroundings(
+        run_dir=tmp_path,
+        bootstrap="127.0.0.1:9092",
+        catalog=tmp_path / "catalog.toml",
+        cluster="c0",
+        pool=first.pool,
+        nodes=first.nodes,
+        beside=tuple(beside),
+    )
+    played = {
+        spec.name: (spec.env["GPUGRID_NODES"], spec.env.get("GPUGRID_SLOT_POOLS"))
+        for spec in service_processes(around)
+        if spec.name.startswith("executor")
+    }
+    assert played == {
+        "executor": ("a100-00,a100-01", None),
+        "executor-h100-00": ("h100-00", "h100-half"),
+        "executor-h100-01": ("h100-01", "h100-half"),
+    }
 
 
 def test_a_broken_catalog_is_refused(tmp_path: Path) -> None:
