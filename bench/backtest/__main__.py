@@ -11,6 +11,7 @@ import os
 import sys
 import time
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -60,7 +61,9 @@ def main() -> int:
         if name in BUSY and "busy" in options.parts:
             busy = replace(base, load=BUSY_LOAD, days=1, levels=(Level.TRUE, Level.FORECAST))
             report["busy"][name] = _document(_run(busy, options.workers))
-    if "peer" in options.parts:
+    if "peer" in options.parts and find_spec("accasim") is None:
+        print("peer: left out, AccaSim isn't installed (it is in the dependency group peers)", file=sys.stderr)
+    elif "peer" in options.parts:
         from bench.backtest.peer import compare_with_peer
 
         report["peer"] = compare_with_peer(span_of(settled(BacktestOptions(load=1.0))).day)

@@ -198,7 +198,9 @@ def _explain_placed(view: JobView, status: JobStatusChanged, world: World, now_m
             f"{view.job_id} is being stopped on {where}{_because(_stop_cause(view.job_id, world) or status.reason)}."
         )
     else:
-        since = f" for {duration_text((now_ms - status.started_ms) / 1000)}" if status.started_ms is not None else ""
+        # The executor's clock may be a moment ahead of ours.
+        run_s = max(0.0, (now_ms - status.started_ms) / 1000) if status.started_ms is not None else None
+        since = f" for {duration_text(run_s)}" if run_s is not None else ""
         sentence = f"{view.job_id} has run{since} on {where}."
         if status.attempt > 1:
             lines.append(f"This {kind} is in its attempt number {status.attempt}.")

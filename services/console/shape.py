@@ -141,6 +141,8 @@ def shape_sentence(shape: PoolShape, sizes: Sequence[int]) -> str:
     """One sentence that tells fragmentation from shortage for a job that can use these sizes."""
     smallest = min(sizes) if sizes else 1
     where = f"pool {shape.pool}" if shape.pool else "the pool"
+    if shape.gpus == 0 and shape.nodes:
+        return f"No card is cut for {where} at present; `gpugrid partition` orders that."
     if shape.gpus == 0:
         return f"No node of {where} has reported yet, so nothing is known about free GPUs."
     counts = f"{shape.free} of {shape.usable} usable GPUs in {where} are free"

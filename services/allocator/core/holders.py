@@ -60,7 +60,7 @@ class Holders:
             )
             holding = np.flatnonzero(counts)
             add("application", problem.app_ids, holding, counts[holding])
-        return [name for _, _, name in sorted(found)[: self._count_max]]
+        return list(dict.fromkeys(name for _, _, name in sorted(found)))[: self._count_max]
 
 
 def _overlaps(firsts: Ints, sizes: Ints, first: int, end: int) -> Ints:

@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from schemas.commands import DrainNode
+from schemas.commands import DrainNode, ReserveBlock
 from schemas.executions import StopCause
 from schemas.jobs import JobAmended, JobRevoked, RestartMode, RestartPolicy
 from schemas.records import Now
@@ -130,3 +130,18 @@ def test_holders_are_the_blockers_in_short(seed: int) -> None:
     assert waiting
     for row in waiting:
         assert holders.of(row) == [blocker.id for blocker in blockers_of(posed.problem, plan, row, HOLDERS_MAX)]
+
+
+def test_a_reservation_of_several_gpus_is_named_once() -> None:
+    driver = Driver().give(build.node("n00"))
+    reserved = ReserveBlock(
+        reservation_id="demo",
+        cluster=build.CLUSTER,
+        node="n00",
+        from_ms=driver.now_ms,
+        until_ms=driver.now_ms + 3_600_000,
+        ordered_ms=driver.now_ms,
+        gpus=[0, 2, 5],
+    )
+    driver.give(reserved, build.accepted("wide", 8), build.forecast("wide", {8: 600.0}))
+    assert driver.status("wide").holders == ["demo"]

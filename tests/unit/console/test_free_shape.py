@@ -61,3 +61,8 @@ def test_lost_draining_and_broken_gpus_are_not_free() -> None:
 
 def test_an_empty_pool_says_that_nothing_is_known() -> None:
     assert "has reported yet" in shape_sentence(pool_shape(World(), "h100"), [1])
+
+
+def test_a_pool_of_slots_without_a_card_cut_for_it_says_how_to_get_one() -> None:
+    shape = PoolShape("h100-half", (NodeShape("n00+h100-half", 0, (), True, 16),))
+    assert "No card is cut for pool h100-half" in shape_sentence(shape, [1])
