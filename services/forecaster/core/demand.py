@@ -33,6 +33,9 @@ DAYS_KEPT = 10
 """Ring length: trials three days back look five days further back, and a day more for windows that run ahead of the clock."""
 KNOWN_SHARE_MIN = 0.5
 """Of the times of the day; if less was ever observed in five days, the rules are not asked."""
+FOLLOW_S = 7_200.0
+"""For so long P90 stays above a falling part of the newest level: days that fell at this time may not fall today, and who believed them
+would be without GPUs at full load."""
 COLD_FACTOR = 2.0
 """Without a day of history P90 is this much above the last level: real-time traffic peaks at two to three times its mean."""
 
@@ -98,6 +101,8 @@ class DemandHistory:
         enough = bool(self._enough(past)[0])
         if enough:
             p50, p90 = foretold(self._grid, self._believed(first), rules(self._grid, past))
+            ahead_s = np.arange(day) * (self._step_ms / 1000)
+            p90 = np.fmax(p90, self._newest_level(first) * np.maximum(0.0, 1.0 - ahead_s / FOLLOW_S))
         else:
             p50 = np.full(day, self._recent_level(first))
             p90 = p50 * COLD_FACTOR
@@ -152,6 +157,12 @@ class DemandHistory:
         places = indices % self._size
         known = (self._index[places] == indices) & (self._weight[places] > 0)
         return np.where(known, self._total[places] / np.maximum(self._weight[places], 1e-12), np.nan)
+
+    def _newest_level(self, first: int) -> float:
+        """The mean of the last two steps before `first` that were observed; 0 if nothing came in the last hour and a half."""
+        recent = self.values(np.arange(first - self._grid.steps(RECENT_S), first))
+        recent = recent[~np.isnan(recent)]
+        return float(recent[-2:].mean()) if len(recent) else 0.0
 
     def _recent_level(self, first: int) -> float:
         """Mean of the last hour and a half before `first`, or of the newest that there is."""

@@ -116,6 +116,18 @@ def test_a_service_that_was_switched_off_is_not_expected_back_at_once() -> None:
     assert sum(said.p50) < 0.8 * sum(usual)
 
 
+def test_a_level_that_always_fell_at_this_time_is_not_believed_to_be_gone_at_once() -> None:
+    days, hour = 6, STEPS // 24
+    load = np.full(days * STEPS, 8.0)
+    for day in range(days):
+        load[day * STEPS + 16 * hour : day * STEPS + 18 * hour] = 0.5
+    before = (days - 1) * STEPS + 16 * hour
+    found = told(load[:before]).forecast(before * STEP_S * 1000, STEPS, 64.0)
+    assert found.p50[hour] < 2.0  # the days say so, and they may be right
+    for steps in range(1, 2 * hour):
+        assert found.p90[steps] >= 8.0 * (1.0 - steps / (2 * hour)) - 1e-3
+
+
 def test_p90_covers_about_what_it_says_on_a_noisy_daily_service() -> None:
     load = noisy(13, 8)
     history, inside = DemandHistory(STEP_S), []
