@@ -92,8 +92,6 @@ SHIFT_TRIALS = 4.0
 PRIOR_P90 = np.array(
     [[0.79, 0.76, 0.73, 0.76], [0.94, 0.92, 0.93, 0.94], [1.01, 0.96, 0.95, 0.97], [0.77, 0.79, 0.80, 0.83]]
 )
-WIDENING = 1.1
-"""Spreads are chosen by the same past that they are measured on; this much more made P90 cover what it says on those days."""
 MISS_DAYS = 3
 """Days of misses that P90 rests on."""
 COLD_SHARE = 0.5
@@ -156,7 +154,7 @@ def foretold(grid: Grid, belief: Belief, said: Said) -> tuple[Series, Series]:
     p50 = middle(grid, _rule_weights(belief.rules, said.shift), said.p50)
     above = spreads(said.above, np.array([belief.own]), p50)[0]
     wide = (belief.spreads[:, _distance(grid)] * above).sum(axis=0)
-    return p50[0], p50[0] + WIDENING * wide
+    return p50[0], p50[0] + wide
 
 
 def middle(grid: Grid, weights: Series, said: Series) -> Series:
