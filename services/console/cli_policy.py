@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from services.console.errors import ConsoleError, UsageError
-from services.console.flags import AsJson, Cause
+from services.console.flags import AsJson, Cause, Cluster
 from services.console.session import Session
 
 if TYPE_CHECKING:
@@ -26,7 +26,6 @@ gpugrid policy check rules.toml     is it sound, and what would it change now?
 gpugrid policy apply rules.yaml     put it in force
 docs/policy.md has every rule with an example.
 """
-Cluster = Annotated[str | None, typer.Option("--cluster", help="Which cluster, if there are several.")]
 RulesFile = Annotated[
     Path,
     typer.Argument(

@@ -6,13 +6,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from services.console.flags import AsJson, Cause, NodeId, duration
+from services.console.flags import AsJson, Cause, Cluster, NodeId, duration
 from services.console.session import Session
 
 if TYPE_CHECKING:
     from services.console.policy_orders import Standing
-
-Cluster = Annotated[str | None, typer.Option("--cluster", help="Which cluster, if there are several.")]
 
 
 def reserve(

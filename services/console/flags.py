@@ -34,6 +34,7 @@ Datasets = Annotated[
     ),
 ]
 Cause = Annotated[str, typer.Option(help="Why, for the record.")]
+Cluster = Annotated[str | None, typer.Option("--cluster", help="Which cluster, if there are several.")]
 Pool = Annotated[str | None, typer.Option("--pool", help="Only this pool.")]
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from services.console.flags import AsJson
+from services.console.flags import AsJson, Cluster
 from services.console.session import Session
 
 if TYPE_CHECKING:
@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from schemas.status import NodeGpus
     from services.allocator.core.migrations import Migration
     from services.console.policy_orders import Standing
-
-Cluster = Annotated[str | None, typer.Option("--cluster", help="Which cluster, if there are several.")]
 
 
 def migrations(

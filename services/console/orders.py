@@ -11,7 +11,7 @@ from schemas.jobs import CheckpointMode
 from schemas.messages import message
 from services.console import queries, submission
 from services.console.errors import ConsoleError
-from services.console.facts import readable
+from services.console.facts import World, readable
 from services.console.publishing import new_traceparent
 from services.console.read import watch_topic
 from services.console.sentences import gpu_ranges
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 async def drain_node(session: Session, node: str, *, deadline_s: float, cause: str) -> dict[str, Any]:
     """Order a drain. ConsoleError for a node nobody has heard of."""
-    cluster, partition = await _home(session, node)
+    cluster, partition = _home(await queries.load_world(session), node)
     now_ms = session.clock().now_ms()
     event = DrainNode(node=node, cluster=cluster, ordered_ms=now_ms, deadline_s=deadline_s, cause=cause)
     return await _order(session, event, node, "drain", now_ms, partition)
@@ -31,7 +31,7 @@ async def drain_node(session: Session, node: str, *, deadline_s: float, cause: s
 
 async def undrain_node(session: Session, node: str) -> dict[str, Any]:
     """Order the end of a drain. ConsoleError for a node nobody has heard of."""
-    cluster, partition = await _home(session, node)
+    cluster, partition = _home(await queries.load_world(session), node)
     now_ms = session.clock().now_ms()
     return await _order(
         session, UndrainNode(node=node, cluster=cluster, ordered_ms=now_ms), node, "undrain", now_ms, partition
@@ -73,8 +73,8 @@ async def reserve_block(
     session: Session, node: str, *, gpus: list[int], from_ms: int, until_ms: int, cause: str
 ) -> dict[str, Any]:
     """Order that GPUs (none named: the whole node) get nothing new in a window. ConsoleError for a node or GPU that isn't there."""
-    cluster, partition = await _home(session, node)
     world = await queries.load_world(session)
+    cluster, partition = _home(world, node)
     there = {gpu.index for gpu in world.nodes[node].gpus}
     if missing := sorted(set(gpus) - there):
         raise ConsoleError(f"{node} has no GPU {missing[0]}; it has {gpu_ranges(sorted(there))}.")
@@ -123,7 +123,7 @@ async def checkpoint_job(session: Session, job_id: str) -> dict[str, Any]:
     placed = view.status.placed if view.status is not None else []
     if view.final or not placed or view.is_application:
         raise ConsoleError(f"{job_id} is {view.state}: only a running job can be asked for a checkpoint.")
-    cluster, partition = await _home(session, placed[0].node)
+    cluster, partition = _home(world, placed[0].node)
     now_ms = session.clock().now_ms()
     event = CheckpointJob(job_id=job_id, cluster=cluster, ordered_ms=now_ms)
     wall_ms = session.clock().wall_ms()
@@ -146,9 +146,8 @@ async def checkpoint_answer(session: Session, job_id: str, after_wall_ms: int, w
     raise ConsoleError(f"{job_id} did not say within {wait_s:.0f} s that it has saved.")
 
 
-async def _home(session: Session, node: str) -> tuple[str, int]:
-    """Cluster and partition of a node: all cluster topics share the partition of a cluster."""
-    world = await queries.load_world(session)
+def _home(world: World, node: str) -> tuple[str, int]:
+    """Cluster and partition of a node: all cluster topics share the partition of a cluster. ConsoleError for one nobody has heard of."""
     state = world.nodes.get(node)
     if state is None:
         hint = queries.similar_names(node, sorted(world.nodes))

@@ -7,6 +7,7 @@ data. Refuses: moving anything. Read next: `fragmentation.py`.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -93,13 +94,12 @@ class _Board:
     def movable(self) -> list[Job]:
         """Running jobs of the pool that checkpoint, on one unbroken block, and that nobody stops already."""
         found = []
-        for job_id in dict.fromkeys(self._posed.problem.running_ids):
+        for job_id, blocks in Counter(self._posed.problem.running_ids).items():
             job = self._state.jobs.get(job_id)
             if job is None or job.pool != self._posed.pool or job.stop_cause or job.started_ms is None:
                 continue
             alive = all(part.status == PART_RUNNING for part in job.parts)
-            whole = self._posed.problem.running_ids.count(job_id) == 1
-            if alive and whole and job.spec.checkpoint.mode is not CheckpointMode.NONE:
+            if alive and blocks == 1 and job.spec.checkpoint.mode is not CheckpointMode.NONE:
                 found.append(job)
         return found
 

@@ -10,6 +10,7 @@ Read next: `promises.py` (books and causes), `commit.py` (who calls).
 from __future__ import annotations
 
 import numpy as np
+from msgspec.structs import replace
 
 from schemas.decisions import Promised
 from schemas.records import Now
@@ -40,8 +41,11 @@ def keep_promises(
     rule = state.rules.planned_starts
     if not rule.nodes_min:
         return plan, []
-    mine = {job_id: promise for job_id, promise in state.promises.items() if promise.pool == posed.pool}
-    standing = {job_id: promise for job_id, promise in mine.items() if promise.start_ms is not None}
+    standing = {
+        job_id: promise
+        for job_id, promise in state.promises.items()
+        if promise.pool == posed.pool and promise.start_ms is not None
+    }
     pins, gone = _pins(state, posed, standing, policy, now)
     whys: dict[str, Why] = dict(gone)
     if any(not 0 <= plan.start[pin.row] <= pin.step for pin in pins):
@@ -73,19 +77,8 @@ def agreed(state: State, said: list[Promised]) -> list[Promised]:
             if best.pool == known.pool or best.start_ms != before_ms:
                 kept.append(best)
         elif spoken:
-            kept.append(_with_cause(best, spoken[0]))
+            kept.append(replace(best, cause=spoken[0].cause, by=spoken[0].by))
     return kept
-
-
-def _with_cause(effect: Promised, cause: Promised) -> Promised:
-    return Promised(
-        job_id=effect.job_id,
-        pool=effect.pool,
-        start_ms=effect.start_ms,
-        placed=effect.placed,
-        cause=cause.cause,
-        by=cause.by,
-    )
 
 
 def _pins(

@@ -8,7 +8,7 @@ from schemas.placements import Assignment, Desired, NodePlaced
 from schemas.status import JobState, JobStatusChanged, NodeGpus
 from services.allocator.core.better_pool import pool_sentence
 from services.allocator.core.index import index_of
-from services.allocator.core.promises import promise_sentence
+from services.allocator.core.promises import minutes_text, promise_sentence
 from services.allocator.core.quotas import Holdings
 from services.allocator.core.reasons import SENTENCES, reason_named
 from services.allocator.core.remarks import remarks
@@ -122,7 +122,8 @@ def _status_of_job(state: State, job: Job, position: int | None, holdings: Holdi
     elif (said := remarks(state, job)) is not None:
         reason, detail = said
     elif job.state in (JobState.STARTING, JobState.RUNNING) and job.staging_s >= 1 and not detail:
-        detail = f"Its nodes don't keep all of its data: about {_span(job.staging_s)} of its expected time are for bringing it."
+        staging = minutes_text(-(-int(job.staging_s) // 60))
+        detail = f"Its nodes don't keep all of its data: about {staging} of its expected time are for bringing it."
     return JobStatusChanged(
         job_id=job.job_id,
         state=job.state,
@@ -143,11 +144,6 @@ def _status_of_job(state: State, job: Job, position: int | None, holdings: Holdi
         decided_wall_ms=state.wall_ms,
         pool=(job.pool or job.planned_pool or None) if len(job.pools) > 1 else None,
     )
-
-
-def _span(duration_s: float) -> str:
-    minutes = -(-int(duration_s) // 60)
-    return f"{minutes // 60} h {minutes % 60} min" if minutes >= 60 else f"{minutes} min"
 
 
 def _status_of_app(state: State, app: App) -> JobStatusChanged:

@@ -80,6 +80,10 @@ def promise_sentence(promise: Promise | None) -> str:
     who = f" ({named})" if named else ""
     if promise.start_ms is None:
         return f" It lost its planned start: {why}{who}."
-    minutes = (promise.start_ms - promise.before_ms) // 60_000
-    later = f"{minutes // 60} h {minutes % 60} min" if minutes >= 60 else f"{minutes} min"
+    later = minutes_text((promise.start_ms - promise.before_ms) // 60_000)
     return f" Its planned start moved {later} later: {why}{who}. It can only move earlier from there."
+
+
+def minutes_text(minutes: int) -> str:
+    """`35 min`, `2 h 5 min`."""
+    return f"{minutes // 60} h {minutes % 60} min" if minutes >= 60 else f"{minutes} min"

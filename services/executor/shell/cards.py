@@ -64,9 +64,14 @@ class Cards:
     @property
     def pools(self) -> list[str]:
         """Per card the pool whose slots it has."""
-        assert self._ledger is not None
-        cut = self._ledger.state.cut
+        cut = self._books.state.cut
         return [self.machine.whole] * self.machine.cards if cut is None else cut.pools
+
+    @property
+    def _books(self) -> Ledger:
+        """The machine's own node has joined before anything is asked."""
+        assert self._ledger is not None
+        return self._ledger
 
     def join(self, pool: str, node: Sharing, ledger: Ledger) -> None:
         """`ledger`: of the machine's own node, which keeps the books of the cards."""
@@ -80,16 +85,14 @@ class Cards:
 
     def closed(self, pool: str) -> set[int]:
         """Slots of the pool on which nothing may begin: of cards that are cut otherwise, or being cut."""
-        assert self._ledger is not None
-        under_way, per_card = self._ledger.state.shaping, self.per_card(pool)
+        under_way, per_card = self._books.state.shaping, self.per_card(pool)
         busy = () if under_way is None else under_way.cards
         there = {card for card, cut in enumerate(self.pools) if cut == pool and card not in busy}
         return {slot for slot in range(self.machine.cards * per_card) if slot // per_card not in there}
 
     async def open(self) -> None:
         """Measure the cards, end what a predecessor began, and say how they are cut."""
-        assert self._ledger is not None
-        state = self._ledger.state
+        state = self._books.state
         before, found = state.cut, await self._measured(self.pools)
         if state.shaping is not None:
             order = state.shaping
@@ -103,9 +106,8 @@ class Cards:
 
     def want(self, wanted: Reshape | None, placement: tuple[int, int]) -> None:
         """What the newest placement asks for."""
-        assert self._ledger is not None
         self._wanted = wanted
-        cut = self._ledger.state.cut
+        cut = self._books.state.cut
         answered = wanted is not None and cut is not None and cut.request_id == wanted.request_id
         if answered and self._said != placement and cut is not None:
             self._report(cut)  # asked once more: the answer was lost, or the order was given again
@@ -114,9 +116,8 @@ class Cards:
 
     def look(self) -> None:
         """Begin to cut if it is wanted and the cards are empty."""
-        assert self._ledger is not None
-        wanted, cut = self._wanted, self._ledger.state.cut
-        if wanted is None or self._ledger.state.shaping is not None or cut is None:
+        wanted, cut = self._wanted, self._books.state.cut
+        if wanted is None or self._books.state.shaping is not None or cut is None:
             return
         if cut.request_id == wanted.request_id or any(self._is_held(card) for card in wanted.cards):
             return
@@ -128,8 +129,8 @@ class Cards:
             self._record(cut.pools, wanted.request_id, "")
             return
         order = Shaping(request_id=wanted.request_id, cards=list(wanted.cards), pool=wanted.pool)
-        self._ledger.record(order)
-        self._ledger.sync()
+        self._books.record(order)
+        self._books.sync()
         self._cutting = self._around.nursery.spawn(self._cut(order))
 
     async def _cut(self, order: Shaping) -> None:
@@ -173,18 +174,17 @@ class Cards:
         return False
 
     def _record(self, pools: list[str], request_id: str | None, detail: str) -> None:
-        assert self._ledger is not None
         if detail:
             log.warning("cards: %s", detail, extra={"node_id": self.machine.name})
-        before = self._ledger.state.cut
+        before = self._books.state.cut
         revision = max(0 if before is None else before.revision + 1, self._around.clock.wall_ms())
         shaped = Shaped(revision=revision, pools=pools, request_id=request_id, detail=detail[:DETAIL_LENGTH_MAX])
-        self._ledger.record(shaped, report=self._said_of(shaped))
-        self._ledger.sync()
+        self._books.record(shaped, report=self._said_of(shaped))
+        self._books.sync()
         self._tell(pools)
 
     def _report(self, shaped: Shaped) -> None:
-        self._ledger_of().record(report=self._said_of(shaped))
+        self._books.record(report=self._said_of(shaped))
 
     def _said_of(self, shaped: Shaped) -> Report:
         now_ms = self._around.clock.now_ms()
@@ -199,7 +199,3 @@ class Cards:
             detail=shaped.detail,
         )
         return Report(event, id=f"{self.machine.name}/cards/{shaped.revision}/{now_ms}", key=self.machine.name)
-
-    def _ledger_of(self) -> Ledger:
-        assert self._ledger is not None
-        return self._ledger

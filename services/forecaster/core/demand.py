@@ -160,16 +160,18 @@ class DemandHistory:
 
     def _newest_level(self, first: int) -> float:
         """The mean of the last two steps before `first` that were observed; 0 if nothing came in the last hour and a half."""
-        recent = self.values(np.arange(first - self._grid.steps(RECENT_S), first))
-        recent = recent[~np.isnan(recent)]
+        recent = self._recent(first)
         return float(recent[-2:].mean()) if len(recent) else 0.0
 
     def _recent_level(self, first: int) -> float:
         """Mean of the last hour and a half before `first`, or of the newest that there is."""
-        anchor = min(first, self.last_index + 1)
-        recent = self.values(np.arange(anchor - self._grid.steps(RECENT_S), anchor))
-        recent = recent[~np.isnan(recent)]
+        recent = self._recent(min(first, self.last_index + 1))
         return float(recent.mean()) if len(recent) else self._last_value
+
+    def _recent(self, end: int) -> Series:
+        """What was observed in the hour and a half before step `end`."""
+        recent = self.values(np.arange(end - self._grid.steps(RECENT_S), end))
+        return recent[~np.isnan(recent)]
 
 
 def _rounded(values: Series) -> list[float]:
