@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from services.console.errors import ConsoleError
-from services.console.flags import DAY_S, AsJson, Cause, Deadline, NodeId, Pool, duration
+from services.console.flags import DAY_S, AsJson, Cause, Deadline, NodeId, Pool, duration, index_list
 from services.console.session import Session, note_incomplete
 
 
@@ -95,7 +95,9 @@ def drain(
 
 
 def undrain(ctx: typer.Context, node: NodeId, as_json: AsJson = False) -> None:
-    """Let a drained node be used again.
+    """Let a drained node be used again, and clear the errors that keep work from its GPUs.
+
+    Errors that wait for the evidence of a reset are cleared, too: order it once you have looked at the card.
 
     \b
     gpugrid undrain n03
@@ -107,7 +109,7 @@ def undrain(ctx: typer.Context, node: NodeId, as_json: AsJson = False) -> None:
     if as_json:
         session.json(sent)
     else:
-        session.print(f"{node} may be used again.")
+        session.print(orders.undrain_text(sent))
 
 
 def partition(
@@ -115,7 +117,7 @@ def partition(
     node: NodeId,
     pool: Annotated[str, typer.Option("--pool", help="Whose slots the cards shall have.", show_default=False)],
     cards: Annotated[
-        str, typer.Option(metavar="6,7", help="Which cards, by their index.", show_default="all of them")
+        str, typer.Option(metavar="0-3,6", help="Which cards, by their index.", show_default="all of them")
     ] = "",
     deadline: Deadline = DAY_S,
     cause: Cause = "",
@@ -130,14 +132,10 @@ def partition(
     gpugrid partition n03 --pool h100
     """
     from services.console import orders
+    from services.console.sentences import gpu_ranges
 
     session: Session = ctx.obj
-    try:
-        chosen = [int(card) for card in cards.split(",")] if cards else None
-    except ValueError:
-        raise typer.BadParameter(f"{cards!r} is not a list of cards like 6,7", param_hint="--cards") from None
-    if chosen is not None and min(chosen) < 0:
-        raise typer.BadParameter("cards count from 0", param_hint="--cards")
+    chosen = index_list(cards, "--cards")
     sent = session.run(
         orders.partition_cards(session, node, cards=chosen, pool=pool, deadline_s=deadline, cause=cause),
         f"Ordering a cut on {node}",
@@ -145,5 +143,6 @@ def partition(
     if as_json:
         session.json(sent)
     else:
-        words = ", ".join(str(card) for card in sent["cards"])
-        session.print(f"Cards {words} of {node} will be cut for {pool}; `gpugrid nodes` shows how far it is.")
+        session.print(
+            f"Cards {gpu_ranges(sent['cards'])} of {node} will be cut for {pool}; `gpugrid nodes` shows how far it is."
+        )

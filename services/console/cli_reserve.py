@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from services.console.flags import AsJson, Cause, Cluster, NodeId, duration
+from services.console.flags import AsJson, Cause, Cluster, NodeId, duration, index_list
 from services.console.session import Session
 
 if TYPE_CHECKING:
@@ -46,7 +46,9 @@ def reserve(
         raise typer.BadParameter(str(error), param_hint="--from") from None
     until_ms = from_ms + round(lasting * 1000)
     sent = session.run(
-        orders.reserve_block(session, node, gpus=_indices(gpus), from_ms=from_ms, until_ms=until_ms, cause=cause),
+        orders.reserve_block(
+            session, node, gpus=index_list(gpus, "--gpus"), from_ms=from_ms, until_ms=until_ms, cause=cause
+        ),
         f"Reserving on {node}",
     )
     if as_json:
@@ -129,14 +131,3 @@ def reservation_rows(standing: Standing) -> list[dict[str, Any]]:
         if one.until_ms > standing.now_ms and one.reservation_id.partition("/")[0] not in cuts
     ]
     return sorted(found, key=lambda row: (row["from_ms"], row["reservation_id"]))
-
-
-def _indices(text: str) -> list[int]:
-    """`0-3,6`. BadParameter (exit code 2) for anything else."""
-    found: list[int] = []
-    for part in text.split(",") if text else []:
-        first, dash, last = part.strip().partition("-")
-        if not first.isdecimal() or (dash and not last.isdecimal()) or (dash and int(last) < int(first)):
-            raise typer.BadParameter(f"{text!r} is not a list of GPUs like 0-3,6", param_hint="--gpus")
-        found += range(int(first), int(last or first) + 1)
-    return found

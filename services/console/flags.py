@@ -50,6 +50,25 @@ def duration(text: str | float) -> float:
         raise typer.BadParameter(str(error)) from None
 
 
+INDICES_MAX = 1024
+"""GPUs of one node that an order may name: what its event can carry."""
+
+
+def index_list(text: str, option: str) -> list[int]:
+    """`0-3,6`, in order and each once; none for an empty text. BadParameter (exit code 2) for anything else."""
+    found: dict[int, None] = {}
+    for part in text.split(",") if text else []:
+        first, dash, last = part.strip().partition("-")
+        if not first.isdecimal() or (dash and not last.isdecimal()):
+            raise typer.BadParameter(f"{text!r} is no list of indices like 0-3,6", param_hint=option)
+        if not int(first) <= int(last or first) < INDICES_MAX:
+            raise typer.BadParameter(
+                f"{part.strip()} is no range of indices: they count from 0 to {INDICES_MAX - 1}", param_hint=option
+            )
+        found.update(dict.fromkeys(range(int(first), int(last or first) + 1)))
+    return sorted(found)
+
+
 DAY_S = 86_400.0
 Deadline = Annotated[
     float,

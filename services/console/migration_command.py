@@ -85,9 +85,10 @@ def document(one: Migration) -> dict[str, Any]:
 
 
 def _table(found: Sequence[Migration]) -> Table:
-    from rich.table import Table
+    from services.console.tables import plain_table
 
-    table = Table("move", "from", "to", "frees", "lets start", "costs (GPU-minutes)", box=None, pad_edge=False)
+    costs = "COSTS (GPU-MINUTES)"
+    table = plain_table("MOVE", "FROM", "TO", "FREES", "LETS START", costs, right=(costs,))
     for one in found:
         frees = ", ".join(f"{count} × {size}" for size, count in sorted(one.frees.items(), reverse=True))
         for at, move in enumerate(one.moves):

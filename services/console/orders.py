@@ -9,6 +9,7 @@ from schemas.commands import CheckpointJob, DrainNode, ReleaseBlock, Repartition
 from schemas.executions import JobCheckpointed, JobCompleted, JobFailed, JobStopped
 from schemas.jobs import CheckpointMode
 from schemas.messages import message
+from schemas.nodes import Health, HealthAction
 from services.console import queries, submission
 from services.console.errors import ConsoleError
 from services.console.facts import World, readable
@@ -16,6 +17,7 @@ from services.console.publishing import new_traceparent
 from services.console.read import watch_topic
 from services.console.sentences import gpu_ranges
 from services.console.session import Session
+from services.telemetry.core.ailments import key_of
 
 if TYPE_CHECKING:
     from services.console.policy_orders import Standing
@@ -30,34 +32,57 @@ async def drain_node(session: Session, node: str, *, deadline_s: float, cause: s
 
 
 async def undrain_node(session: Session, node: str) -> dict[str, Any]:
-    """Order the end of a drain. ConsoleError for a node nobody has heard of."""
-    cluster, partition = _home(await queries.load_world(session), node)
+    """Order the end of a drain, and tell what it changes. ConsoleError for a node nobody has heard of."""
+    world = await queries.load_world(session)
+    cluster, partition = _home(world, node)
     now_ms = session.clock().now_ms()
-    return await _order(
-        session, UndrainNode(node=node, cluster=cluster, ordered_ms=now_ms), node, "undrain", now_ms, partition
-    )
+    event = UndrainNode(node=node, cluster=cluster, ordered_ms=now_ms)
+    sent = await _order(session, event, node, "undrain", now_ms, partition)
+    meant = [state for state in world.nodes.values() if node in (state.node, state.machine)]
+    kept_away = [
+        {"node": state.node, "gpu": found.gpu, "error": key_of(found)}
+        for state in meant
+        for found in state.findings
+        if found.action is not HealthAction.COUNT and key_of(found)
+    ]
+    draining = any(world.is_draining(state) for state in meant)
+    return {**sent, "was_draining": draining, "health": world.nodes[node].health.value, "clears": kept_away}
+
+
+def undrain_text(sent: dict[str, Any]) -> str:
+    """What an undrain changes, in a sentence or two."""
+    node = sent["node"]
+    if not sent["was_draining"] and not sent["clears"]:
+        said = f"{node} was not draining and no error keeps work from its GPUs: nothing changes."
+    else:
+        said = f"{node} may be used again."
+    if sent["clears"]:
+        errors = ", ".join(f"{one['error']} on GPU {one['gpu']}" for one in sent["clears"])
+        said += f" Cleared with its next sample, unless still there: {errors}."
+    if sent["health"] in (Health.SUSPECT.value, Health.LOST.value):
+        said += f" It is {sent['health']}: nothing is placed there before its agent is heard again."
+    return said
 
 
 async def partition_cards(
-    session: Session, machine: str, *, cards: list[int] | None, pool: str, deadline_s: float, cause: str
+    session: Session, machine: str, *, cards: list[int], pool: str, deadline_s: float, cause: str
 ) -> dict[str, Any]:
-    """Order that cards (None: all) are cut for another pool. ConsoleError for a machine, pool or card that isn't there."""
+    """Order that cards (none named: all) are cut for another pool. ConsoleError for a machine, pool or card that isn't there."""
     world = await queries.load_world(session)
     parts = {node.pool: node for node in world.nodes.values() if node.machine == machine}
-    own = world.nodes.get(machine)
-    if own is None or not parts:
-        hint = "its cards are not shared (GPUGRID_SLOT_POOLS of its agent and executor)" if own else "no such node"
-        raise ConsoleError(f"{machine} can't be partitioned: {hint}.")
+    cluster, partition = _home(world, machine)
+    if not parts:
+        raise ConsoleError(f"The cards of {machine} are not shared: set GPUGRID_SLOT_POOLS of its agent and executor.")
     if pool not in parts:
         raise ConsoleError(f"{machine} can't be cut for pool {pool}: it is set up for {', '.join(sorted(parts))}.")
-    count = len(own.gpus)
-    chosen = list(range(count)) if cards is None else sorted(set(cards))
-    if not chosen or chosen[-1] >= count:
+    count = len(world.nodes[machine].gpus)
+    chosen = sorted(set(cards)) or list(range(count))
+    if chosen[-1] >= count:
         raise ConsoleError(f"{machine} has cards 0 to {count - 1}.")
     now_ms = session.clock().now_ms()
     event = RepartitionCards(
         request_id=f"partition-{machine}-{secrets.token_hex(4)}",
-        cluster=own.cluster,
+        cluster=cluster,
         node=machine,
         cards=chosen,
         pool=pool,
@@ -65,7 +90,7 @@ async def partition_cards(
         deadline_s=deadline_s,
         cause=cause,
     )
-    sent = await _order(session, event, machine, "partition", now_ms, world.node_partition[machine])
+    sent = await _order(session, event, machine, "partition", now_ms, partition)
     return {**sent, "request_id": event.request_id, "cards": chosen, "pool": pool}
 
 

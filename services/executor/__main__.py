@@ -8,7 +8,15 @@ import sys
 
 from prometheus_client import Gauge
 
-from services.executor.shell.config import ExecutorConfig, driver_of, memory_of, nodes_dir, settings_of, sharing_of
+from services.executor.shell.config import (
+    ExecutorConfig,
+    cluster_of,
+    driver_of,
+    memory_of,
+    nodes_dir,
+    settings_of,
+    sharing_of,
+)
 from services.executor.shell.journal_store import FileJournal, JournalError
 from services.executor.shell.loop import Executor
 from services.runtime.config import ConfigError, load
@@ -24,14 +32,15 @@ def main() -> int:
     """Read the configuration, then serve the nodes until told to stop."""
     try:
         config = load(ExecutorConfig, os.environ)
-        settings = settings_of(config)
+        cluster = cluster_of(config)
+        settings = settings_of(config, cluster)
     except ConfigError as error:
         print(f"{SERVICE}: {error}", file=sys.stderr)
         return EXIT_CONFIGURATION
 
     async def run(stop: asyncio.Event) -> None:
         async with surrounded(SERVICE, config, os.environ) as around:
-            driver = driver_of(config, around.clock)
+            driver = driver_of(config, settings, cluster, around.clock)
             cutter, cut = sharing_of(config, settings, driver, around.clock)
             executor = Executor(
                 settings,

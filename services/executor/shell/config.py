@@ -14,6 +14,7 @@ import msgspec
 from msgspec import Meta
 
 from schemas.base import Identifier
+from schemas.catalog import Cluster
 from services.executor.core.checkpoint_interval import NODE_MTBF_S
 from services.executor.shell.device_facts import MIB, DeviceFacts, GpuMemory, NvmlMemory, Unmeasured, device_facts
 from services.executor.shell.drivers.cutting import Cutter
@@ -67,23 +68,27 @@ class ExecutorConfig(ServiceConfig, frozen=True, kw_only=True):
     """Called as `COMMAND CARD whole|mig|mps SLOTS PROFILE` in place of nvidia-smi and nvidia-cuda-mps-control."""
 
 
-def settings_of(config: ExecutorConfig) -> Settings:
-    """Raises ConfigError for an unknown cluster, or more than one."""
+def cluster_of(config: ExecutorConfig) -> Cluster:
+    """The cluster that all nodes belong to, as the catalog has it. Raises ConfigError for an unknown one, or more than one."""
     if len(config.clusters) != 1:
         raise ConfigError("GPUGRID_CLUSTERS must name exactly one cluster for an executor: all its nodes belong to it.")
     cluster = config.clusters[0]
-    if len(set(config.nodes)) != len(config.nodes):
-        raise ConfigError("GPUGRID_NODES names a node twice.")
     known = catalog_in(config.catalog).clusters.get(cluster)
     if known is None:
         raise ConfigError(f"GPUGRID_CLUSTERS is {cluster!r}, which the catalog doesn't know.")
-    partition = known.partition
-    machine = shared_machine(config.nodes, config.slot_pools, config.driver, known)
+    return known
+
+
+def settings_of(config: ExecutorConfig, cluster: Cluster) -> Settings:
+    """Raises ConfigError."""
+    if len(set(config.nodes)) != len(config.nodes):
+        raise ConfigError("GPUGRID_NODES names a node twice.")
+    machine = shared_machine(config.nodes, config.slot_pools, config.driver, cluster)
     return Settings(
         nodes=config.nodes if machine is None else nodes_of(machine),
         shared=machine,
-        cluster=cluster,
-        partition=partition,
+        cluster=config.clusters[0],
+        partition=cluster.partition,
         client_id=config.instance_id or "executor",
         stop_jobs_on_exit=config.stop_jobs_on_exit,
         node_mtbf_s=config.node_mtbf_h * 3600,
@@ -93,7 +98,7 @@ def settings_of(config: ExecutorConfig) -> Settings:
     )
 
 
-def driver_of(config: ExecutorConfig, clock: Clock) -> Driver:
+def driver_of(config: ExecutorConfig, settings: Settings, cluster: Cluster, clock: Clock) -> Driver:
     """The driver the configuration names. Raises ConfigError."""
     if config.driver == "simulated":
         return SimulatedDriver(clock)
@@ -112,9 +117,7 @@ def driver_of(config: ExecutorConfig, clock: Clock) -> Driver:
     devices = device_facts() if _is_this_machine(config) else DeviceFacts()
     uuids = {config.nodes[0]: devices.uuids} if devices.uuids else {}
     site = Site(nodes=config.nodes, uuids=uuids, hosts=hosts)
-    machine = settings_of(config).shared
-    if machine is not None:
-        cluster = catalog_in(config.catalog).clusters[config.clusters[0]]
+    if (machine := settings.shared) is not None:
         shares = shares_of(machine, cluster, mps_dir(config))
         site = Site(nodes=nodes_of(machine), uuids=uuids, hosts=hosts, shares=shares)
     return ProcessDriver(

@@ -12,20 +12,32 @@ SOURCE = "/gpugrid/telemetry"
 DEADLINE_S = 1_800.0
 """Half an hour for jobs on a failing GPU to end or save their work."""
 
+NAMES_MAX = 10_000
+"""Names that were drained, kept so that their undrains are not taken for mistakes: as many nodes as a cluster may have, and more."""
+
 
 class DrainOrders:
     """`take` every command seen, ours included; `due` is the order a node's state asks for."""
 
     def __init__(self) -> None:
         self._ours: dict[str, bool] = {}
+        self._drained: dict[str, None] = {}
 
     def take(self, order: DrainNode | UndrainNode, source: str) -> None:
+        if isinstance(order, DrainNode):
+            self._drained[order.node] = None
+            if len(self._drained) > NAMES_MAX:
+                del self._drained[next(iter(self._drained))]
         if isinstance(order, DrainNode) and source == SOURCE:
             self._ours.setdefault(order.node, True)
         elif isinstance(order, DrainNode):
             self._ours[order.node] = False
         else:
             self._ours.pop(order.node, None)
+
+    def ever(self, node: str) -> bool:
+        """Whether it was drained at all, as far as the topic reaches back: nodes can be drained before they are known."""
+        return node in self._drained
 
     def due(self, node: Node, domain_ms: int) -> DrainNode | UndrainNode | None:
         asking = node.asks_for_drain()

@@ -142,7 +142,7 @@ class TelemetryHandler:
         self._known[state.node] = Known(node, hearing, _material(state), 0, state.time_ms, state.findings)
 
     def _told(self, record: Record, now: Now) -> list[Message]:
-        """Placements, progress, models, orders. Whoever owns these topics writes their dead letters."""
+        """Placements, progress, models, orders. Whoever owns these topics writes the dead letters of what can't be read there."""
         try:
             envelope = decode_record(record)
         except DecodeError:
@@ -150,12 +150,21 @@ class TelemetryHandler:
         event = envelope.event
         if isinstance(event, DrainNode | UndrainNode):
             self._drains.take(event, envelope.source)
-            known = self._known.get(event.node)
-            if isinstance(event, UndrainNode) and known is not None and envelope.source != SOURCE:
-                known.node.pardon()
-            return []
+            if isinstance(event, DrainNode) or envelope.source == SOURCE:
+                return []
+            if self._pardoned(event.node) or self._drains.ever(event.node):
+                return []
+            detail = f"no node or machine is called {event.node}: nothing of it was drained or kept from work"
+            return [self._dead(record, "unknown_node", detail, now)]
         ended = self.keeper.learn(event, record.timestamp_ms, now.domain_ms)
         return [self._usage_message(key, told, now) for key, told in self.keeper.final(ended, now)]
+
+    def _pardoned(self, name: str) -> bool:
+        """Clear the errors of a node, or of all nodes of a machine, as of their next sample: what is still wrong shows in it again."""
+        found = [known.node for known in self._known.values() if name in (known.node.name, known.node.machine)]
+        for node in found:
+            node.pardon()
+        return bool(found)
 
     def _sampled(self, sample: NodeSampled, envelope: Envelope, now: Now) -> list[Message]:
         known = self._known.get(sample.node)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from schemas.codec import decode_record
 from schemas.commands import DrainNode, UndrainNode
-from schemas.nodes import Finding, FindingCode, Health
+from schemas.nodes import Finding, FindingCode, Health, HealthAction
 from tests import build
 from tests.unit.console.console_rig import Rig, contended
 
@@ -48,10 +48,25 @@ def test_drain_goes_to_the_nodes_own_cluster_and_partition_and_shows() -> None:
     assert [row["draining"] for row in rig.json("nodes")] == [False, False]
 
 
+def test_an_undrain_tells_what_it_changes() -> None:
+    rig = Rig()
+    xid = Finding(code=FindingCode.XID, gpu=3, detail="xid 79: fallen off", action=HealthAction.DRAIN)
+    idle = Finding(code=FindingCode.IDLE_HELD, gpu=2, job_id="a", action=HealthAction.COUNT)
+    rig.give(build.node("n00", order=0, findings=[xid, idle]), build.node("n01", order=1))
+    sent = rig.json("undrain", "n00")
+    assert sent["clears"] == [{"node": "n00", "gpu": 3, "error": "xid 79"}]
+    assert "Cleared with its next sample, unless still there: xid 79 on GPU 3." in rig.run("undrain", "n00")
+    assert "nothing changes" in rig.run("undrain", "n01")
+    rig.publish(build.node("n01", order=1, health=Health.LOST))
+    rig.run("drain", "n01")
+    assert "may be used again. It is lost" in rig.run("undrain", "n01")
+
+
 def test_an_unknown_node_is_not_drained() -> None:
     rig = contended()
-    rig.run("drain", "n1", code=1)
-    assert "No node is named n1. Did you mean" in rig.stderr
+    for order in ("drain", "undrain"):
+        rig.run(order, "n1", code=1)
+        assert "No node is named n1. Did you mean" in rig.stderr
     assert rig.records("commands") == []
 
 

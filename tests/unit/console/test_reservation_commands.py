@@ -62,7 +62,7 @@ def test_a_date_is_utc_and_json_tells_the_window() -> None:
         (["reserve", "n07", "--for", "1h"], 1, "No node is named n07"),
         (["reserve", "n00", "--for", "1h", "--gpus", "6-9"], 1, "n00 has no GPU 8; it has"),
         (["reserve", "n00", "--for", "1h", "--from", "2001-01-01"], 1, "over already"),
-        (["reserve", "n00", "--for", "1h", "--gpus", "3-1"], 2, "not a list of GPUs"),
+        (["reserve", "n00", "--for", "1h", "--gpus", "3-1"], 2, "no range of indices"),
         (["reserve", "n00", "--for", "1h", "--from", "soon"], 2, "is no time"),
         (["reserve", "n00"], 2, "Missing option"),
         (["release", "r1"], 1, "No reservation is named r1"),

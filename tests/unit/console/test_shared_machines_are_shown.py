@@ -43,13 +43,13 @@ def test_the_page_marks_slots_whose_card_is_cut_for_another_pool() -> None:
 
 def test_a_partition_is_ordered_where_the_machine_is_and_shows_until_it_is_over() -> None:
     rig = cut()
-    rig.run("partition", MACHINE, "--cards", "0,7", "--pool", WHOLE, "--deadline", "30m", "--cause", "big jobs")
+    rig.run("partition", MACHINE, "--cards", "7,0-1", "--pool", WHOLE, "--deadline", "30m", "--cause", "big jobs")
     (record,) = rig.records("commands")
     order = decode_record(record).event
     assert isinstance(order, RepartitionCards)
     assert (order.node, order.cards, order.pool, order.deadline_s, record.partition) == (
         MACHINE,
-        [0, 7],
+        [0, 1, 7],
         WHOLE,
         1800,
         0,
@@ -68,14 +68,16 @@ def test_an_order_that_makes_no_sense_is_not_sent() -> None:
     rig = cut()
     rig.give(build.node("n01", order=1))
     for words, arguments in (
-        ("its cards are not shared", ("n01", "--pool", HALF)),
-        ("no such node", ("n77", "--pool", HALF)),
+        ("The cards of n01 are not shared", ("n01", "--pool", HALF)),
+        ("No node is named n77", ("n77", "--pool", HALF)),
         ("it is set up for h100, h100-half", (MACHINE, "--pool", "a100")),
         ("has cards 0 to 7", (MACHINE, "--pool", HALF, "--cards", "8")),
     ):
         rig.run("partition", *arguments, code=1)
         assert words in rig.stderr
-    rig.run("partition", MACHINE, "--pool", HALF, "--cards", "six", code=2)
+    for cards in ("six", "5-3", "-1", "0-4000"):
+        rig.run("partition", MACHINE, "--pool", HALF, "--cards", cards, code=2)
+        assert "indices" in rig.stderr
     assert rig.records("commands") == []
 
 

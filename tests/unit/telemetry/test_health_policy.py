@@ -9,6 +9,7 @@ import pytest
 
 from schemas.codec import decode
 from schemas.commands import DrainNode, UndrainNode
+from schemas.deadletters import DeadLetter
 from schemas.messages import message
 from schemas.nodes import FindingCode, Health, HealthAction, HostSample, RemappedRows, XidReport
 from schemas.records import Record
@@ -143,6 +144,32 @@ def test_an_operators_undrain_clears_what_waits_for_a_reset() -> None:
     assert first(fed).healthy
 
 
+def test_an_undrain_of_a_machine_clears_all_nodes_of_its_cards() -> None:
+    fed = Fed()
+    for node in ("n00", "n00-half"):
+        fed.sample(node, gpu(0, xids=[XidReport(code=94)]), machine="n00")
+    fed.wall_ms += 5000
+    command(fed, UndrainNode(node="n00", cluster="c0", ordered_ms=0), "/gpugrid/console")
+    for node in ("n00", "n00-half"):
+        fed.sample(node, gpu(0), machine="n00")
+    assert [node.gpus[0].placeable for node, _ in fed.handler.nodes()] == [True, True]
+
+
+def test_an_undrain_of_nobody_is_a_dead_letter_that_says_so_and_one_that_ends_an_early_drain_is_not() -> None:
+    fed = Fed()
+    once(fed, xids=[XidReport(code=94)])
+    early = DrainNode(node="n07", cluster="c0", ordered_ms=0)
+    for event in (early, UndrainNode(node="n07", cluster="c0", ordered_ms=1)):
+        command(fed, event, "/gpugrid/console")
+    assert letters(fed) == []
+    command(fed, UndrainNode(node="n0", cluster="c0", ordered_ms=2), "/gpugrid/console")
+    (letter,) = letters(fed)
+    assert (letter.topic, letter.service, letter.reason) == ("commands", "telemetry", "unknown_node")
+    assert "n0" in letter.detail
+    once(fed)
+    assert not first(fed).healthy, "another node's card is not meant"
+
+
 def test_overrides_change_the_action_and_nothing_else() -> None:
     policy = Policy(read_overrides(["xid 94=count", "xid 555=drain"]))
     assert policy.rule("xid 94").action is HealthAction.COUNT
@@ -200,6 +227,11 @@ def test_what_keeps_work_away_outlives_a_restart(errors) -> None:
 def command(fed: Fed, event: DrainNode | UndrainNode, source: str) -> None:
     sent = message(event, key=event.node, id="order", source=source, time_ms=0)
     fed.feed(Record("commands", 0, 0, sent.key, sent.value, sent.headers, fed.wall_ms))
+
+
+def letters(fed: Fed) -> list[DeadLetter]:
+    events = [decode(each.headers, each.value).event for each in fed.out]
+    return [event for event in events if isinstance(event, DeadLetter)]
 
 
 def orders(fed: Fed) -> list[DrainNode | UndrainNode]:
