@@ -8,14 +8,19 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 import pytest
 
 from deploy.local.broker import EmbeddedBroker
 from schemas.records import Message, Record
+from services.runtime import faust_hop
 from services.runtime.bus.kafka import KafkaBus
+from services.runtime.clock import WallClock
+from services.runtime.faust_hop import FaustConfig, FaustHop
 from services.runtime.process import EXIT_FAILED
+from tests.contract.faust_echo import Echo
 from tests.contract.kafka_topics import create_topics, delete_records
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(400)]
@@ -151,6 +156,30 @@ async def test_a_group_whose_offset_was_removed_refuses_to_start(echo: Echoing):
     await echo.send(9, 18)
     await delete_records(echo.bootstrap, (echo.incoming, 0), 5)
     assert await ended(echo.spawn()) == 1
+
+
+async def test_what_nobody_committed_is_read_again_from_the_beginning(
+    echo: Echoing, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+):
+    """What a rebalance throws away comes back by this seek: also where a member died before its first commit."""
+    monkeypatch.setattr(faust_hop, "COMMIT_INTERVAL_S", 3_600.0)
+    monkeypatch.setattr(faust_hop, "SWITCH_INTERVAL_S", sys.getswitchinterval())
+    config = FaustConfig(echo.bootstrap, echo.group, f"{echo.group}-0", tmp_path)
+    hop = FaustHop(Echo(echo.incoming, echo.outgoing), config, WallClock())
+    stop = asyncio.Event()
+    running = asyncio.create_task(hop.run(stop))
+    seen: list[Record] = []
+    try:
+        await echo.send(0, 9)
+        await echo.answered(9, seen)
+        consumer: Any = hop.app.consumer
+        await consumer.perform_seek()
+        again: list[Record] = []
+        await echo.answered(9, again)
+    finally:
+        stop.set()
+        await running
+    assert sorted(record.key or b"" for record in again) == [b"k%d" % number for number in range(9)]
 
 
 async def test_a_killed_broker_costs_no_event(kafka_factory: Callable[[], EmbeddedBroker], tmp_path: Path):
