@@ -20,8 +20,8 @@ class Echo:
     """Counts what it knows, so that recovery shows: the answer's headers carry the number of different keys seen."""
 
     def __init__(self, incoming: str, outgoing: str) -> None:
-        self.inputs = (incoming,)
-        self.rebuilt_from = (outgoing,)
+        self.inputs: tuple[str, ...] = (incoming,)
+        self.rebuilt_from: tuple[str, ...] = (outgoing,)
         self._outgoing = outgoing
         self._keys: dict[bytes | None, bytes] = {}
 
