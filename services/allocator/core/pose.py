@@ -275,6 +275,20 @@ def _reservations(state: State, pool: str, layout: Layout, policy: Policy, now: 
         end = -(-(held.until_ms - now.domain_ms) // policy.step_ms)
         for part in (part for part in held.placed if part.node in layout.first):
             rows += [Reservation(job_id, number, 1, 0, int(end)) for number in layout.numbers(part.node, part.gpus)]
+    return rows + _applications_drained(state, pool, layout, policy, now)
+
+
+def _applications_drained(state: State, pool: str, layout: Layout, policy: Policy, now: Now) -> list[Reservation]:
+    """What applications hold on draining nodes is theirs up to the deadline: jobs are stopped then, applications have moved."""
+    rows = []
+    for app in state.apps.values():
+        for part in app.parts if app.pool == pool else ():
+            node = state.nodes.get(part.node)
+            if node is None or not node.draining or part.node not in layout.first:
+                continue
+            start = max(0, (node.drain_deadline_ms - now.domain_ms) // policy.step_ms)
+            numbers = layout.numbers(part.node, part.gpus) if start < policy.steps else []
+            rows += [Reservation(f"drain/{part.node}"[:128], number, 1, start, policy.steps) for number in numbers]
     return rows
 
 

@@ -273,8 +273,11 @@ def _check_scaled(state: State, effect: Scaled, apps: dict[str, set[Card]], poli
 
 
 def _reserved(state: State, card: Card, policy: Policy, now: Now) -> bool:
-    """Whether a reservation holds the card within the step that begins now."""
+    """Whether a reservation holds the card within the step that begins now, or its node is to be empty by then."""
     end_ms = now.domain_ms + policy.step_s * 1000
+    node = state.nodes.get(card[0])
+    if node is not None and node.draining and node.drain_deadline_ms < end_ms:
+        return True
     return any(
         reserved.node == card[0]
         and (not reserved.gpus or card[1] in reserved.gpus)

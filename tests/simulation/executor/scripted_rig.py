@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 
 from schemas.executions import FailureCause
+from services.executor.core.journal import RunFacts
 from services.executor.core.reports import Exit, Progress
 from services.executor.shell.drivers.port import Answer, Order, Prepared
 from services.executor.shell.drivers.simulated import SimulatedDriver, SimulatedRun
@@ -31,10 +32,22 @@ class Scripted(SimulatedDriver):
 
     async def start(self, order: Order) -> SimulatedRun:
         await self._clock.sleep_wall(self.start_s)
-        plain = await super().start(order)
+        run = self._scripted(await super().start(order))
+        self.ends.append(run.crashed)
+        return run
+
+    async def adopt(self, order: Order, facts: RunFacts | None) -> SimulatedRun | None:
+        """The run that was started last: it may have ended while nobody looked."""
+        plain = await super().adopt(order, facts)
+        if plain is None:
+            return None
+        run = self._scripted(plain)
+        run.crashed = self.ends[-1]
+        return run
+
+    def _scripted(self, plain: SimulatedRun) -> ScriptedRun:
         run = ScriptedRun(self._clock, plain._course, plain.facts, self._checkpoint_s)
         run.script = self
-        self.ends.append(run.crashed)
         return run
 
 

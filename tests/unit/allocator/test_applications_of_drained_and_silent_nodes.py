@@ -1,0 +1,81 @@
+"""Where an application is when its node is drained, when nothing is heard of its executor, and when its node is lost."""
+
+from __future__ import annotations
+
+from schemas.commands import DrainNode, UndrainNode
+from schemas.executions import JobReady
+from schemas.jobs import ProbeKind, Readiness
+from schemas.nodes import Health
+from schemas.status import JobState
+from services.allocator.core.silence import START_WALL_MS_MAX
+from tests import build
+from tests.allocator_driver import POLICY, Driver
+
+STEP_MS = POLICY.step_ms
+
+
+def serving(floor: int = 2, switch_max: int = 2, **changed) -> tuple[Driver, str]:
+    """Two nodes, an application, and the node it is on."""
+    driver = Driver().give(build.node("n00", order=0), build.node("n01", order=1))
+    driver.give(build.application("web", floor=floor, peak=floor, switch_max=switch_max, **changed))
+    [(node, _)] = held(driver)
+    return driver, node
+
+
+def held(driver: Driver) -> list[tuple[str, int]]:
+    return [(part.node, len(part.gpus)) for part in driver.state.apps["web"].parts]
+
+
+def drain(driver: Driver, node: str, deadline_s: float) -> Driver:
+    return driver.give(DrainNode(node=node, cluster="c0", ordered_ms=driver.now_ms, deadline_s=deadline_s))
+
+
+def test_it_serves_on_a_draining_node_until_the_deadline_and_then_elsewhere() -> None:
+    driver, node = serving()
+    other = {"n00": "n01", "n01": "n00"}[node]
+    drain(driver, node, 3 * STEP_MS / 1000)
+    for _ in range(3):
+        assert held(driver) == [(node, 2)]
+        driver.pass_ms(STEP_MS).give()
+    assert held(driver) == [(other, 2)]
+    assert driver.placement(node).assignments == []
+
+
+def test_what_the_drain_takes_is_no_switch_and_what_it_gets_back_is_within_the_cap() -> None:
+    driver, node = serving(floor=4, switch_max=2)
+    counts = []
+    drain(driver, node, 0.0)
+    for _ in range(3):
+        assert all(where != node for where, _ in held(driver))
+        counts.append(sum(gpus for _, gpus in held(driver)))
+        driver.pass_ms(STEP_MS).give()
+    assert counts == [2, 4, 4]
+
+
+def test_an_undrain_in_time_leaves_it_where_it_is() -> None:
+    driver, node = serving()
+    drain(driver, node, 2 * STEP_MS / 1000)
+    driver.pass_ms(STEP_MS).give(UndrainNode(node=node, cluster="c0", ordered_ms=driver.now_ms + 1))
+    driver.pass_ms(3 * STEP_MS).give()
+    assert held(driver) == [(node, 2)]
+
+
+def test_a_silent_executor_takes_nothing_from_it() -> None:
+    """Unlike a job's start, that of an application is not given up: its executor starts it whenever it comes back."""
+    driver, node = serving(readiness=Readiness(kind=ProbeKind.TCP))
+    driver.pass_ms(5 * START_WALL_MS_MAX).give()
+    assert (held(driver), driver.status("web").state) == ([(node, 2)], JobState.STARTING)
+    ready = JobReady(job_id="web", attempt=1, node=node, cluster="c0", time_ms=driver.now_ms, ready=True)
+    driver.give(ready).pass_ms(5 * START_WALL_MS_MAX).give()
+    assert (held(driver), driver.status("web").state) == ([(node, 2)], JobState.RUNNING)
+
+
+def test_a_lost_node_moves_it_and_what_may_still_run_there_is_no_longer_wanted() -> None:
+    driver, node = serving()
+    order = int(node[1:])
+    driver.give(build.node(node, order=order, health=Health.SUSPECT))
+    assert held(driver) == [(node, 2)]
+    driver.give(build.node(node, order=order, health=Health.LOST))
+    [(other, gpus)] = held(driver)
+    assert (other != node, gpus) == (True, 2)
+    assert driver.placement(node).assignments == []
