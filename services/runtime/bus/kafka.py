@@ -33,9 +33,9 @@ REQUEST_TIMEOUT_MS = 20_000
 BATCH_BYTES_MAX = 262_144
 """Pipelined sends share batches up to this size. aiokafka keeps one open batch per partition, and its default of 16 KiB
 makes large answers wait for many round trips. Larger messages travel alone."""
-DESCRIBE_ATTEMPTS_MAX = 5
+DESCRIBE_ATTEMPTS_MAX = 50
 DESCRIBE_PAUSE_S = 0.1
-"""A topic created a moment ago may not be in the broker's metadata yet."""
+"""A topic created a moment ago may not be in the metadata of a busy broker for seconds."""
 
 GROUP_ATTEMPTS_MAX = 15
 """With the back-off about 10 s: on its first start a broker creates its offsets topic when the first group asks."""
