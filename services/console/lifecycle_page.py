@@ -48,8 +48,9 @@ RULES = """
   half an hour.
 - **Applications.** The start of an application is not given up: while its executor says nothing, it serves on (no process of it needs its
   executor), its status stays what was said last, and its executor carries out what was decided meanwhile when it is back: other GPUs, a
-  start anew if it had ended, a stop if it was placed elsewhere. It loses its GPUs on a node only when that node is lost or drained. At the deadline of
-  a drain its GPUs there are taken at once and others given within its `switch_max`: if that is less than what it holds there, it is short for some steps.
+  start anew if it had ended, a stop if it was placed elsewhere. It loses its GPUs on a node only when that node is lost or drained.
+  At the deadline of a drain its GPUs there are taken at once and others given within its `switch_max`: if that is less than what it
+  holds there, it is short for some steps.
 - **Lost.** A node silent for too long is lost, its jobs wait for a place again with what they had saved. If the lost attempt turns out to
   have completed after all, that end wins, and a relaunch is stopped.
 
