@@ -5,7 +5,15 @@ from __future__ import annotations
 import secrets
 from typing import TYPE_CHECKING, Any
 
-from schemas.commands import CheckpointJob, DrainNode, ReleaseBlock, RepartitionCards, ReserveBlock, UndrainNode
+from schemas.commands import (
+    ChangeRules,
+    CheckpointJob,
+    DrainNode,
+    ReleaseBlock,
+    RepartitionCards,
+    ReserveBlock,
+    UndrainNode,
+)
 from schemas.executions import JobCheckpointed, JobCompleted, JobFailed, JobStopped
 from schemas.jobs import CheckpointMode
 from schemas.messages import message
@@ -28,7 +36,7 @@ async def drain_node(session: Session, node: str, *, deadline_s: float, cause: s
     cluster, partition = _home(await queries.load_world(session), node)
     now_ms = session.clock().now_ms()
     event = DrainNode(node=node, cluster=cluster, ordered_ms=now_ms, deadline_s=deadline_s, cause=cause)
-    return await _order(session, event, node, "drain", now_ms, partition)
+    return await publish_order(session, event, node, "drain", now_ms, partition)
 
 
 async def undrain_node(session: Session, node: str) -> dict[str, Any]:
@@ -37,7 +45,7 @@ async def undrain_node(session: Session, node: str) -> dict[str, Any]:
     cluster, partition = _home(world, node)
     now_ms = session.clock().now_ms()
     event = UndrainNode(node=node, cluster=cluster, ordered_ms=now_ms)
-    sent = await _order(session, event, node, "undrain", now_ms, partition)
+    sent = await publish_order(session, event, node, "undrain", now_ms, partition)
     meant = [state for state in world.nodes.values() if node in (state.node, state.machine)]
     kept_away = [
         {"node": state.node, "gpu": found.gpu, "error": key_of(found)}
@@ -90,7 +98,7 @@ async def partition_cards(
         deadline_s=deadline_s,
         cause=cause,
     )
-    sent = await _order(session, event, machine, "partition", now_ms, partition)
+    sent = await publish_order(session, event, machine, "partition", now_ms, partition)
     return {**sent, "request_id": event.request_id, "cards": chosen, "pool": pool}
 
 
@@ -116,7 +124,7 @@ async def reserve_block(
         gpus=sorted(set(gpus)),
         cause=cause,
     )
-    sent = await _order(session, event, node, "reserve", now_ms, partition)
+    sent = await publish_order(session, event, node, "reserve", now_ms, partition)
     return {
         **sent,
         "reservation_id": event.reservation_id,
@@ -134,7 +142,7 @@ async def release_block(session: Session, standing: Standing, reservation_id: st
         raise ConsoleError(f"No reservation is named {reservation_id}{hint}.")
     now_ms = session.clock().now_ms()
     event = ReleaseBlock(reservation_id=reservation_id, cluster=standing.cluster, ordered_ms=now_ms)
-    return await _order(session, event, known[reservation_id].node, "release", now_ms, standing.partition)
+    return await publish_order(session, event, known[reservation_id].node, "release", now_ms, standing.partition)
 
 
 async def checkpoint_job(session: Session, job_id: str) -> dict[str, Any]:
@@ -152,7 +160,7 @@ async def checkpoint_job(session: Session, job_id: str) -> dict[str, Any]:
     now_ms = session.clock().now_ms()
     event = CheckpointJob(job_id=job_id, cluster=cluster, ordered_ms=now_ms)
     wall_ms = session.clock().wall_ms()
-    sent = await _order(session, event, job_id, "checkpoint", now_ms, partition)
+    sent = await publish_order(session, event, job_id, "checkpoint", now_ms, partition)
     return {"id": sent["id"], "job_id": job_id, "trace_id": sent["trace_id"], "ordered_wall_ms": wall_ms}
 
 
@@ -180,14 +188,15 @@ def _home(world: World, node: str) -> tuple[str, int]:
     return state.cluster, world.node_partition[node]
 
 
-async def _order(
+async def publish_order(
     session: Session,
-    event: DrainNode | UndrainNode | CheckpointJob | RepartitionCards | ReserveBlock | ReleaseBlock,
+    event: DrainNode | UndrainNode | CheckpointJob | RepartitionCards | ReserveBlock | ReleaseBlock | ChangeRules,
     node: str,
     verb: str,
     now_ms: int,
     partition: int,
 ) -> dict[str, Any]:
+    """`node`: the key: whom the order is about, be it a node, a job or a cluster."""
     traceparent = new_traceparent()
     order_id = f"{node}/{verb}/{now_ms}/{secrets.token_hex(4)}"
     await session.publish(

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import secrets
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from schemas.commands import ChangeRules
-from schemas.messages import message
 from schemas.records import Now
 from schemas.rules import Rules
-from services.console import queries, submission
+from services.console import queries
 from services.console.errors import ConsoleError, UsageError
-from services.console.publishing import new_traceparent
+from services.console.orders import publish_order
 from services.console.session import Session
 from services.console.settings import settings_of
 
@@ -92,21 +90,8 @@ def effects_of(rules: Rules, standing: Standing) -> list[JobEffect]:
 
 async def change_rules(session: Session, standing: Standing, rules: Rules, cause: str) -> dict[str, Any]:
     """Order the rules. They are in force with the cluster's next decision."""
-    traceparent, now_ms = new_traceparent(), session.clock().now_ms()
-    order_id = f"{standing.cluster}/rules/{rules.version}/{secrets.token_hex(4)}"
+    now_ms = session.clock().now_ms()
     event = ChangeRules(cluster=standing.cluster, rules=rules, ordered_ms=now_ms, cause=cause)
-    await session.publish(
-        [
-            message(
-                event,
-                key=standing.cluster,
-                id=order_id,
-                source=submission.SOURCE,
-                time_ms=now_ms,
-                traceparent=traceparent,
-                partition=standing.partition,
-            )
-        ]
-    )
-    trace_id = submission.trace_id_of(traceparent)
-    return {"id": order_id, "cluster": standing.cluster, "version": rules.version, "trace_id": trace_id}
+    verb = f"rules/{rules.version}"
+    sent = await publish_order(session, event, standing.cluster, verb, now_ms, standing.partition)
+    return {"id": sent["id"], "cluster": standing.cluster, "version": rules.version, "trace_id": sent["trace_id"]}

@@ -135,9 +135,6 @@ class Blocks:
             self.changed.pop(name, None)
             self.gone[name] = None
 
-    def open_of(self, owner: str) -> list[Block]:
-        return [self.all[name] for name in self._open.get(owner, ())]
-
     def before(self, job_id: str) -> list[tuple[str, int]]:
         """Who held a placed job's GPUs last before it, and when each left, the latest first."""
         why = self.why[job_id]

@@ -1,6 +1,6 @@
 """Who holds which GPU, from the allocator's placements: what usage and findings are charged to.
 
-Owns: the newest placement per node, and since when each GPU is held or free, in wall time of the record that said so.
+Owns: the newest placement per node, and since when each GPU is held, in wall time of the record that said so.
 Read next: `usage.py`, `findings.py`.
 """
 
@@ -22,12 +22,11 @@ class Holder:
 
 @dataclass
 class NodeHolders:
-    """Per GPU index. `free_ms`: since when a GPU is nobody's."""
+    """Per GPU index."""
 
     epoch: int = -1
     sequence: int = -1
     held: dict[int, Holder] = field(default_factory=dict)
-    free_ms: dict[int, int] = field(default_factory=dict)
 
 
 class Holders:
@@ -51,19 +50,11 @@ class Holders:
                 known = before.get(gpu)
                 since_ms = known.since_ms if known is not None and known.job_id == assignment.job_id else wall_ms
                 node.held[gpu] = Holder(assignment.job_id, assignment.application, since_ms)
-        for gpu in before:
-            if gpu not in node.held:
-                node.free_ms[gpu] = wall_ms
         return self._count(before, node.held)
 
     def on(self, node: str) -> dict[int, Holder]:
         known = self._nodes.get(node)
         return {} if known is None else known.held
-
-    def free_since_ms(self, node: str, gpu: int) -> int:
-        """0: never held since the topic began."""
-        known = self._nodes.get(node)
-        return 0 if known is None else known.free_ms.get(gpu, 0)
 
     def _count(self, before: dict[int, Holder], now: dict[int, Holder]) -> list[str]:
         old = dict.fromkeys(holder.job_id for holder in before.values())

@@ -136,12 +136,6 @@ class Usage:
         if job_id in self.jobs:
             self.jobs[job_id].ended_ms = domain_ms
 
-    def gpu_mean_pct(self, node: str, gpu: int, window: str, wall_ms: int) -> float | None:
-        known = self._nodes.get(node)
-        if known is None or gpu not in known.gpus:
-            return None
-        return known.gpus[gpu].windows.mean_pct(window, wall_ms)
-
     def node_due(self, node: str, wall_ms: int, period_ms: int) -> NodeUsage | None:
         """The node's record, if the last one is `period_ms` old."""
         known = self._nodes.get(node)
