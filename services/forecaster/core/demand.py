@@ -25,7 +25,7 @@ from services.forecaster.core.demand_mixture import (
     first_belief,
     foretold,
 )
-from services.forecaster.core.demand_rules import DAYS_USED, RECENT_S, Grid, Series, rules
+from services.forecaster.core.demand_rules import DAYS_USED, RECENT_S, Grid, Said, Series, rules
 
 Steps = NDArray[np.int64]
 
@@ -100,7 +100,8 @@ class DemandHistory:
         past = self._past(np.array([first]))
         enough = bool(self._enough(past)[0])
         if enough:
-            p50, p90 = foretold(self._grid, self._believed(first), rules(self._grid, past))
+            belief, said = self._believed_and_said(first, past)
+            p50, p90 = foretold(self._grid, belief, said)
             ahead_s = np.arange(day) * (self._step_ms / 1000)
             p90 = np.fmax(p90, self._newest_level(first) * np.maximum(0.0, 1.0 - ahead_s / FOLLOW_S))
         else:
@@ -111,24 +112,26 @@ class DemandHistory:
         start_ms = first * self._step_ms
         return Demand(start_ms, _rounded(np.resize(p50, steps)), _rounded(np.resize(p90, steps)), not enough)
 
-    def _believed(self, first: int) -> Belief:
-        """What the trials up to the last quarter of a day say; kept until the next one, or until what it rests on changes."""
+    def _believed_and_said(self, first: int, past: Series) -> tuple[Belief, Said]:
+        """What the trials up to the last quarter of a day say, kept until the next one, or until what it rests on changes; and what the
+        rules say of the coming day, asked in one go with the trials."""
         period = self._grid.steps(TRIAL_PERIOD_S)
         review = first // period * period
         if self._belief is not None and self._review == review:
-            return self._belief
+            return self._belief, rules(self._grid, past)
         moments = review - period * np.arange(1, TRIALS + 1)
-        past = self._past(moments)
-        enough = self._enough(past)
-        moments, past = moments[enough], past[enough]
+        before = self._past(moments)
+        enough = self._enough(before)
+        moments, before = moments[enough], before[enough]
         if not len(moments):
-            return first_belief()
+            return first_belief(), rules(self._grid, past)
         ahead = moments.reshape(-1, 1) + np.arange(self._grid.day)
         came = np.where(ahead < review, self.values(ahead), np.nan)
-        belief = believe(self._grid, Trials(review - moments, rules(self._grid, past), came))
+        said = rules(self._grid, np.concatenate([before, past]))
+        belief = believe(self._grid, Trials(review - moments, said[:-1], came))
         self._belief, self._review = belief, review
         self._oldest = review - period * TRIALS - self._grid.reach
-        return belief
+        return belief, said[-1:]
 
     def _enough(self, past: Series) -> NDArray[np.bool_]:
         """Whether for most times of the day something is known."""

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
+from numba import njit
 from numpy.typing import NDArray
 
 from services.forecaster.core.demand_rules import P90, Grid, Said, Series, quantiles
@@ -159,17 +160,36 @@ def foretold(grid: Grid, belief: Belief, said: Said) -> tuple[Series, Series]:
 
 def middle(grid: Grid, weights: Series, said: Series) -> Series:
     """Weighted median over the rules: `weights` (n, rules, distances), `said` (n, rules, day)."""
-    order = np.argsort(said, axis=1, kind="stable")
-    values = np.take_along_axis(said, order, axis=1)
-    share = np.take_along_axis(weights[:, :, _distance(grid)], order, axis=1)
-    # Each rule's place is the middle of its weight; between two places the value is a straight line.
-    place = np.cumsum(share, axis=1) - 0.5 * share
-    high = np.minimum((place < 0.5).sum(axis=1, keepdims=True), said.shape[1] - 1)
-    low = np.maximum(high - 1, 0)
-    begin, end = (np.take_along_axis(place, one, axis=1) for one in (low, high))
-    lower, upper = (np.take_along_axis(values, one, axis=1) for one in (low, high))
-    part = np.clip((0.5 - begin) / np.maximum(end - begin, 1e-12), 0.0, 1.0)
-    return (lower + (upper - lower) * part)[:, 0]
+    result = np.empty((said.shape[0], said.shape[2]))
+    _middle(np.ascontiguousarray(weights), np.ascontiguousarray(said), _distance(grid), result)
+    return result
+
+
+@njit(cache=True)
+def _middle(weights: Series, said: Series, distance: Steps, result: Series) -> None:
+    """Each rule's place is the middle of its weight; between two places the value is a straight line."""
+    rules = said.shape[1]
+    values, places = np.empty(rules), np.empty(rules)
+    order = np.empty(rules, np.int64)
+    for moment in range(said.shape[0]):
+        for step in range(said.shape[2]):
+            for rule in range(rules):  # a dozen: sorted as they are put in, equal ones in their order
+                value, at = said[moment, rule, step], rule
+                while at > 0 and values[at - 1] > value:
+                    values[at], order[at] = values[at - 1], order[at - 1]
+                    at -= 1
+                values[at], order[at] = value, rule
+            passed, high = 0.0, 0
+            for at in range(rules):
+                share = weights[moment, order[at], distance[step]]
+                passed += share
+                places[at] = passed - 0.5 * share
+                high += places[at] < 0.5
+            high = min(high, rules - 1)
+            low = max(high - 1, 0)
+            part = (0.5 - places[low]) / max(places[high] - places[low], 1e-12)
+            part = min(max(part, 0.0), 1.0)
+            result[moment, step] = values[low] + (values[high] - values[low]) * part
 
 
 def spreads(above: Series, own: Series, p50: Series) -> Series:

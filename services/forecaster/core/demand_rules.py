@@ -77,6 +77,10 @@ class Said:
     above: Series
     shift: NDArray[np.int64]
 
+    def __getitem__(self, moments: slice) -> Said:
+        """Only these moments."""
+        return Said(self.p50[moments], self.above[moments], self.shift[moments])
+
 
 def rules(grid: Grid, past: Series) -> Said:
     """`past`: (n, reach), what was known in the steps before each moment. Where a rule can't answer, the last level does."""

@@ -18,6 +18,8 @@ from schemas.deadletters import dead_letter
 from schemas.jobs import JobAccepted, JobSpec, Kind
 from schemas.messages import message
 from schemas.records import Message, Now, Record
+from services.forecaster.core.demand import DemandHistory
+from services.forecaster.core.demand_rules import DAY_S
 from services.forecaster.core.handler import SERVICE, SOURCE, ForecasterHandler, Settings
 from services.forecaster.core.retraining import Rhythm
 from services.forecaster.shell.model import MODEL_FILE, ModelError, as_published, load_model, model_of, read_card
@@ -85,6 +87,9 @@ def warm_up(handler: ForecasterHandler, catalog: Catalog) -> None:
     assert state is not None, "the rehearsal has just made it"
     history = state.durations.history
     history.finish(history.start(state.ledger.jobs["warm-up"].facts.subject, 0), 60.0, observed=True)
+    demand = DemandHistory(state.step_s)
+    demand.observe(DAY_S * 1000, float(DAY_S), 1.0, 1.0)
+    demand.forecast(DAY_S * 1000, 1, 1.0)
 
 
 async def run_forecaster(config: ForecasterConfig, environ: Mapping[str, str], stop: asyncio.Event) -> None:

@@ -58,6 +58,31 @@ def test_a_weighted_median_is_between_the_two_middle_rules_and_ignores_an_absurd
     np.testing.assert_allclose(middle(GRID, heavier, said), 2.0, rtol=1e-6)
 
 
+def test_the_weighted_median_is_where_half_of_the_weight_lies() -> None:
+    rng = np.random.default_rng(8)
+    weights = rng.random((3, len(RULES), 4))
+    weights /= weights.sum(axis=1, keepdims=True)
+    said = np.round(rng.random((3, len(RULES), STEPS)), 1)  # with ties
+    found = middle(GRID, weights, said)
+    for moment, step in np.ndindex(found.shape):
+        hours = step * STEP_S / 3600
+        own = weights[moment, :, np.searchsorted([2, 6, 12], hours, side="right")]
+        order = np.argsort(said[moment, :, step], kind="stable")
+        places = np.cumsum(own[order]) - 0.5 * own[order]
+        assert found[moment, step] == pytest.approx(np.interp(0.5, places, said[moment, order, step]), abs=1e-9)
+
+
+def test_many_moments_at_once_are_told_what_each_would_be_told_alone() -> None:
+    past = np.random.default_rng(3).gamma(2.0, size=(4, GRID.reach))
+    past[1, ::7] = np.nan
+    together = rules(GRID, past)
+    for moment in range(len(past)):
+        alone, part = rules(GRID, past[moment : moment + 1]), together[moment : moment + 1]
+        np.testing.assert_array_equal(alone.p50, part.p50)
+        np.testing.assert_array_equal(alone.above, part.above)
+        np.testing.assert_array_equal(alone.shift, part.shift)
+
+
 def test_what_comes_after_the_moment_changes_nothing() -> None:
     load = noisy(9, 1)
     now_ms = 8 * DAY_S * 1000
