@@ -71,7 +71,9 @@ def check_packages(lock_file: Path = ROOT / "requirements.lock") -> Finding:
             wrong.append(f"{name} is {installed} instead of {version}")
     if wrong:
         return Finding(
-            "packages", False, f"{len(wrong)} packages differ from the lock file ({wrong[0]}): run make setup."
+            "packages",
+            False,
+            f"{len(wrong)} package{'s differ' if len(wrong) > 1 else ' differs'} from the lock file ({wrong[0]}): run make setup.",
         )
     return Finding("packages", True, f"All {len(locked)} locked packages are installed.")
 

@@ -180,7 +180,8 @@ def up(
     session.print(f"{stack.name} is ready: Kafka at {stack.bootstrap}, HTTP at http://127.0.0.1:{http}/v1/jobs.")
     pages = [process["ports"]["page"] for process in row["processes"] if "page" in process["ports"]]
     session.print(f"The page: http://127.0.0.1:{pages[0]}/ (to submit and drain there: `gpugrid page --token`).")
-    session.print("Next: gpugrid submit --gpus 2,4 --simulate 10m; gpugrid jobs; gpugrid grid; gpugrid down")
+    first = "--gpus 2,4 --simulate 10m" if driver is Driver.SIMULATED else "--gpus 1 -- python train.py"
+    session.print(f"Next: gpugrid submit {first}; gpugrid jobs; gpugrid grid; gpugrid down")
 
 
 def serve_stack(

@@ -346,10 +346,10 @@ def facts_of(world: World, pool: str | None, now_ms: int) -> Facts:
     ]
     bad = (Health.LOST, Health.SUSPECT)
     unusable = sum(
-        len(node.gpus)
-        if node.health in bad or node.node in world.draining
-        else sum(not gpu.healthy for gpu in node.gpus)
+        node.health in bad or world.is_draining(node) or not gpu.healthy
         for node in nodes.values()
+        for gpu in node.gpus
+        if gpu.index not in world.absent(node.node)
     )
     slow = {
         finding.job_id

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
@@ -33,6 +34,8 @@ def submit(
     elif not as_json:
         for one in sent:
             session.print(f"{one['id']}  trace {one['trace_id']}")
+        if wait_s is None and sys.stderr.isatty():
+            session.note(f"`gpugrid why {sent[0]['id']}` tells what becomes of it, `--wait` follows it.")
     if wait_s is not None:
         wait_for(session, [one["id"] for one in sent], timeout_s=wait_s, as_json=as_json)
 

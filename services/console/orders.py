@@ -184,7 +184,10 @@ def _home(world: World, node: str) -> tuple[str, int]:
     state = world.nodes.get(node)
     if state is None:
         hint = queries.similar_names(node, sorted(world.nodes))
-        raise ConsoleError(f"No node is named {node}." + (f" Did you mean {' or '.join(hint)}?" if hint else ""))
+        raise ConsoleError(
+            f"No node is named {node}."
+            + (f" Did you mean {' or '.join(hint)}?" if hint else " `gpugrid nodes` lists them.")
+        )
     return state.cluster, world.node_partition[node]
 
 

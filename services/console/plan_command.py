@@ -196,11 +196,10 @@ def _proof_words(proof: Proof) -> str:
 
 def _show(session: Session, problem: Problem, planned: Plan, document: Any, proof: Proof | None) -> None:
     """Grid, legend, numbers, and a line per waiting job."""
-    from rich.table import Table
-
     from services.allocator.core.reasons import Reason
     from services.allocator.core.waiting import blockers_of
     from services.console.plan_picture import draw, legend
+    from services.console.tables import plain_table
 
     session.print(draw(problem, planned), end="")
     session.print(legend(problem, planned))
@@ -215,7 +214,7 @@ def _show(session: Session, problem: Problem, planned: Plan, document: Any, proo
     waiting = [job for job in range(problem.jobs) if planned.reason[job] != Reason.NONE]
     if not waiting:
         return
-    table = Table("job", "planned start", "waits because", "held by", box=None, header_style="bold")
+    table = plain_table("JOB", "PLANNED START", "WAITS BECAUSE", "HELD BY")
     for job in waiting[:40]:
         start = int(planned.start[job])
         holders = ", ".join(blocker.id for blocker in blockers_of(problem, planned, job, limit=4))

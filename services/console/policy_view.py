@@ -6,12 +6,14 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
-from rich.table import Table
 
 from services.console.durations import moment_text
 from services.console.policy_effect import GroupUse, JobEffect, group_uses
+from services.console.tables import plain_table
 
 if TYPE_CHECKING:
+    from rich.table import Table
+
     from services.console.policy_orders import Standing
     from services.console.session import Session
 
@@ -59,11 +61,8 @@ def headline(standing: Standing) -> str:
 
 def groups_table(standing: Standing) -> Table:
     """Use against limits, one row per group and pool."""
-    table = Table(box=None, pad_edge=False)
-    for name in ("group", "pool"):
-        table.add_column(name)
-    for name in ("GPUs", "of", "guaranteed", "running", "of", "waiting", "used GPU-h", "share"):
-        table.add_column(name, justify="right")
+    numbers = ("GPUS", "OF", "GUARANTEED", "RUNNING", "OF", "WAITING", "USED GPU-H", "SHARE")
+    table = plain_table("GROUP", "POOL", *numbers, right=numbers)
     for row in group_uses(standing.state, standing.now_ms):
         style = "bold yellow" if _full(row) else None
         table.add_row(
@@ -93,11 +92,8 @@ def print_judgement(session: Session, changes: Sequence[str], effects: Sequence[
     if not effects:
         session.print("No waiting job's next decision would differ.")
         return
-    table = Table(
-        box=None, pad_edge=False, title=f"{len(effects)} waiting jobs would stand differently", title_justify="left"
-    )
-    for name in ("job", "now", "then", "planned now", "planned then"):
-        table.add_column(name)
+    session.print(f"{len(effects)} waiting job{'s' if len(effects) > 1 else ''} would stand differently:")
+    table = plain_table("JOB", "NOW", "THEN", "PLANNED NOW", "PLANNED THEN")
     for effect in effects[:JOBS_SHOWN_MAX]:
         table.add_row(
             effect.job_id,

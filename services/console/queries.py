@@ -49,5 +49,6 @@ def unknown_job(job_id: str, world: World) -> ConsoleError:
     """The error for a job nobody knows."""
     hint = similar_names(job_id, sorted(world.jobs))
     return ConsoleError(
-        f"No job or application is named {job_id}." + (f" Did you mean {' or '.join(hint)}?" if hint else "")
+        f"No job or application is named {job_id}."
+        + (f" Did you mean {' or '.join(hint)}?" if hint else " `gpugrid jobs --all` lists them.")
     )

@@ -112,7 +112,7 @@ def explain_unseen(job_id: str, submitted_ms: int | None, similar: Sequence[str]
                 "Look at `gpugrid dead-letters` (unreadable events go there) and `gpugrid doctor` (intake's lag)."
             ],
         )
-    hint = f" Did you mean {' or '.join(similar)}?" if similar else ""
+    hint = f" Did you mean {' or '.join(similar)}?" if similar else " `gpugrid jobs --all` lists them."
     return Explanation(job_id, "unknown", f"No job or application is named {job_id}.{hint}")
 
 
@@ -253,7 +253,9 @@ def _explain_ended(view: JobView, status: JobStatusChanged, now_ms: int) -> Expl
     help_: list[str] = []
     if status.state is JobState.FAILED:
         help_ = [
-            "Its output is in the executor's log folder (docs/operations.md); `gpugrid trace` shows where time went."
+            f"`gpugrid logs {view.job_id}` shows its last output, `gpugrid trace {view.job_id}` where time went."
+            if status.started_ms is not None
+            else "Correct what the cause names, and submit it again."
         ]
     if status.state is JobState.TIMED_OUT:
         help_ = ["Submit it again with a longer --limit, or with checkpoints so that it can go on where it was."]

@@ -159,13 +159,18 @@ def command_of(words: Sequence[str], command: str | None, template: str | None) 
 
 
 def sizes_of(text: str) -> list[int]:
-    """Block sizes from `2,4,8`. UsageError for anything but positive whole numbers."""
+    """Block sizes from `2,4,8`. UsageError for anything but powers of two."""
     try:
         sizes = sorted({int(part) for part in text.replace(" ", "").split(",") if part})
     except ValueError:
         sizes = []
     if not sizes or sizes[0] < 1:
         raise UsageError(f"--gpus {text!r}: give sizes the job can use, for example 4 or 2,4,8.")
+    if odd := [size for size in sizes if size & (size - 1)]:
+        below = 1 << (odd[0].bit_length() - 1)
+        raise UsageError(
+            f"--gpus {text!r}: blocks are powers of two; instead of {odd[0]} offer {below} or {2 * below}."
+        )
     return sizes
 
 

@@ -115,6 +115,7 @@ def test_submit_reads_standard_input() -> None:
         (["submit", "--command", "x", "--template", "y"], "Too much to run"),
         (["submit", "--gpus", "two", "--", "x"], "give sizes the job can use"),
         (["submit", "--gpus", "0", "--", "x"], "give sizes the job can use"),
+        (["submit", "--gpus", "2,6", "--", "x"], "instead of 6 offer 4 or 8"),
         (["submit", "--kind", "mining", "--", "x"], "no valid job: Invalid enum value 'mining'"),
         (["submit", "--id", "no spaces", "--", "x"], "no valid job"),
         (["submit", "--env", "A", "--", "x"], "no NAME=VALUE"),

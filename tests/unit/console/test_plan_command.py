@@ -38,7 +38,7 @@ def test_json_is_a_plan_document(mode: str, value: float | None) -> None:
 def test_people_get_the_grid_the_numbers_and_the_reasons() -> None:
     result = run(FILE)
     assert result.exit_code == 0
-    for words in ("▒", "GPU-steps in use", "waits because", "j00"):
+    for words in ("▒", "GPU-steps in use", "WAITS BECAUSE", "j00"):
         assert words in result.stdout
 
 

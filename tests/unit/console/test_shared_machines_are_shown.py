@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 from schemas.codec import decode_record
 from schemas.commands import DrainNode, RepartitionCards
 from services.console.page.board import TOPICS, Board
@@ -62,6 +64,14 @@ def test_a_partition_is_ordered_where_the_machine_is_and_shows_until_it_is_over(
     rows = {row["node"]: row for row in rig.json("nodes")}
     assert (rows[MACHINE]["withheld"], rows[MACHINE]["cards_detail"]) == ([], "card 7: In use")
     assert "last cut: card 7: In use" in rig.run("nodes")
+
+
+def test_diagnosis_counts_the_slots_that_are_there_and_a_drained_machine_as_a_whole() -> None:
+    rig = cut()
+    rig.give(DrainNode(node=MACHINE, cluster="c0", ordered_ms=build.START_MS))
+    rig.give(half_job("later", 4), build.forecast("later", {4: 600}))
+    told = next(one for one in rig.json("diagnose") if one["pool"] == HALF)
+    assert "4 of 4 GPUs" in json.dumps(told)
 
 
 def test_an_order_that_makes_no_sense_is_not_sent() -> None:
