@@ -18,6 +18,9 @@ PR_SET_CHILD_SUBREAPER = 36
 LEFTOVER_ROUNDS_MAX = 1_000
 """Killing what escaped into sessions of its own: each round kills every child there is; forks faster than that are lost."""
 RETRY_S = 0.1
+GROUP_ROUNDS_MAX = 100
+GROUP_PAUSE_S = 0.01
+"""A second in all; a control group that stays is empty and costs nothing."""
 FORWARDED_SIGNALS = (signal.SIGUSR1, signal.SIGUSR2, signal.SIGHUP, signal.SIGINT)
 RESET_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGPIPE, signal.SIGXFSZ)
 
@@ -43,7 +46,8 @@ def main(folder: str, notify_fd: int) -> None:
         if spec.get("forward"):
             forward(child)
         adopt_orphans()
-        write(folder, "exit.json", watch(child), durable=True)
+        write(folder, "exit.json", watch(child, spec.get("group", "")), durable=True)
+    remove_group(spec.get("group", ""))
 
 
 def forward(child: int) -> None:
@@ -101,6 +105,7 @@ def spawn(spec: dict) -> tuple[int, "tuple[str, int] | None"]:
         log_fd = os.open(spec["log"], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     except OSError as error:
         return 0, ("log", error.errno or errno.EIO)
+    make_group(spec.get("group", ""))
     try:
         child = os.fork()
     except OSError as error:
@@ -123,6 +128,7 @@ def become(spec: dict, log_fd: int, write_fd: int) -> None:
     stage = "setup"
     try:
         os.setsid()
+        enter_group(spec.get("group", ""))
         null_fd = os.open(os.devnull, os.O_RDONLY)
         os.dup2(null_fd, 0)
         os.dup2(log_fd, 1)
@@ -140,7 +146,42 @@ def become(spec: dict, log_fd: int, write_fd: int) -> None:
         os._exit(127)
 
 
-def watch(child: int) -> dict:
+def make_group(group: str) -> None:
+    """The job's control group, if the machine has one for us; without it the process group has to do."""
+    if group:
+        with contextlib.suppress(OSError):
+            os.mkdir(group)  # noqa: PTH102
+
+
+def enter_group(group: str) -> None:
+    """In the child: before its first instruction, so that nothing it starts is ever outside."""
+    if group:
+        with contextlib.suppress(OSError), open(f"{group}/cgroup.procs", "w") as file:  # noqa: PTH123
+            file.write("0")
+
+
+def end_group(group: str) -> None:
+    """Kill whatever is in it, whoever its parent is by now."""
+    if group:
+        with contextlib.suppress(OSError), open(f"{group}/cgroup.kill", "w") as file:  # noqa: PTH123
+            file.write("1")
+
+
+def remove_group(group: str) -> None:
+    """Once it is empty: what was killed takes a moment to go."""
+    for _ in range(GROUP_ROUNDS_MAX if group else 0):
+        try:
+            os.rmdir(group)  # noqa: PTH106
+        except FileNotFoundError:
+            return
+        except OSError:
+            end_group(group)
+            time.sleep(GROUP_PAUSE_S)
+        else:
+            return
+
+
+def watch(child: int, group: str) -> dict:
     """Wait for the job's end, end whatever it left behind, and say how it ended."""
     while True:
         seen = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOWAIT)
@@ -152,6 +193,7 @@ def watch(child: int) -> dict:
     # Not yet reaped, so its pid can't name another group.
     with contextlib.suppress(ProcessLookupError):
         os.killpg(child, signal.SIGKILL)
+    end_group(group)
     _, status = os.waitpid(child, 0)
     end_leftovers()
     code = os.waitstatus_to_exitcode(status)

@@ -26,6 +26,7 @@ from services.executor.core.journal import RunFacts
 from services.executor.core.reports import Exit, Progress
 from services.executor.shell.device_facts import DeviceFacts
 from services.executor.shell.drivers import job_log
+from services.executor.shell.drivers.control_group import end_group, group_of
 from services.executor.shell.drivers.conversation import NEWS_POLL_S, Conversation
 from services.executor.shell.drivers.environment import (
     Site,
@@ -56,6 +57,8 @@ class _Spec(Struct):
     environment: dict[str, str]
     directory: str
     log: str
+    group: str = ""
+    """Its control group; "": none."""
 
 
 class ProcessRun:
@@ -82,6 +85,7 @@ class ProcessRun:
             clock = self._driver.clock
             return exit_of(noted, domain_ms(clock, noted.wall_ms, at_least_ms=self.facts.started_ms), self._folder)
         self._job.signal_group(signal.SIGKILL)  # its runner was killed: nobody would ever learn of its end
+        await asyncio.to_thread(_end_group, self._folder)
         detail = "the job's runner vanished without noting an exit (killed by force, out of memory, or a restart)"
         return Exit(self._driver.clock.now_ms(), FailureCause.UNKNOWN, detail=detail)
 
@@ -198,7 +202,9 @@ class ProcessDriver:
             began = read(path, Began)
             if path.parent in mine or began is None or (path.parent / "exit.json").exists():
                 continue
-            if ProcessId(began.pid, began.ticks).signal_group(signal.SIGKILL):
+            ended = ProcessId(began.pid, began.ticks).signal_group(signal.SIGKILL)
+            await asyncio.to_thread(_end_group, path.parent)
+            if ended:
                 reaped.append(f"{path.parent.parent.name}/{path.parent.name} (pid {began.pid})")
         return reaped
 
@@ -254,6 +260,7 @@ class ProcessDriver:
             environment=environment,
             directory=assignment.working_directory or str(folder),
             log=str(folder / LOG_FILE),
+            group=group_of(folder),
         )
         write(folder / "spec.json", msgspec.json.encode(spec))
 
@@ -281,6 +288,12 @@ class ProcessDriver:
             return  # whoever gets the claim decides
         finally:
             os.close(read_fd)
+
+
+def _end_group(folder: Path) -> None:
+    spec = read(folder / "spec.json", _Spec)
+    if spec is not None:
+        end_group(spec.group)
 
 
 def domain_ms(clock: Clock, wall_ms: int, *, at_least_ms: int = 0) -> int:
