@@ -6,9 +6,11 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
+from schemas.commands import ChangeRules
 from schemas.decisions import Placed
 from schemas.executions import StopCause
 from schemas.nodes import Health
+from schemas.rules import Rules, TeamRules
 from schemas.status import JobState
 from services.allocator.core.fold_executions import CLOCKS_AGREE_MS
 from services.allocator.core.remarks import CLOCK_SKEW, ON_BROKEN_GPUS
@@ -125,6 +127,26 @@ def test_a_restarted_controller_never_admits_a_finished_job_again():
     submit(driver, "other", 8)
     assert "j" not in driver.state.jobs
     assert driver.job("other").state is JobState.STARTING, "and its cards are free"
+
+
+def test_a_restarted_controller_keeps_no_quota_of_a_finished_job():
+    driver = cluster()
+    rules = Rules(version=1, teams={"blue": TeamRules(maximum={build.POOL: 4}, running_max=1)})
+    driver.give(ChangeRules(cluster=build.CLUSTER, rules=rules, ordered_ms=driver.now_ms))
+    submit(driver, "first", 4)
+    start(driver, "first")
+    submit(driver, "second", 4)
+    assert driver.job("second").reason in ("quota_exceeded", "running_limit")
+    driver.give(build.completed("first", "n00", driver.now_ms))
+    start(driver, "second")
+    driver.give(build.completed("second", "n00", driver.now_ms))
+    chunks, manifest = take(driver.state, "a", 7)
+    restored = restore(manifest, dict(enumerate(chunks)))
+    assert restored is not None
+    driver.state = restored
+    submit(driver, "first", 4)
+    submit(driver, "third", 4)
+    assert driver.job("third").state is JobState.STARTING
 
 
 def test_two_gangs_that_each_need_all_nodes_never_hold_half():
