@@ -22,7 +22,7 @@ import numpy as np
 from msgspec import Struct
 
 from bench.forecast.answering import answer_goals
-from bench.forecast.goals import Goal, demand_goals, duration_goals, hindsight
+from bench.forecast.goals import Goal, demand_goals, duration_goals, hindsight, regrets
 from bench.forecast.novelty import by_novelty
 from bench.forecast.peers import PEERS, PeerCache, peer_scores
 from bench.pipeline.facts import Facts, facts
@@ -58,7 +58,7 @@ ANSWERING = "demand-answering"
 
 
 class Part(Struct, frozen=True, kw_only=True):
-    """One trace. `bounds`: hindsight per key, and per key and week; `peers`: of the largest clients."""
+    """One trace. `bounds`: what hindsight could do, per key and week, or per client; `largest`: clients one by one."""
 
     goals: list[Goal]
     scores: dict[str, Any]
@@ -147,6 +147,7 @@ def _demand(name: str, file: Path, peers: list[str], budget_s: float, tell: Call
         goals=demand_goals(name, report.total, clients, peers, LARGEST),
         scores={rule: asdict(one) for rule, one in report.total.items()},
         groups={},
+        bounds={"loss over the best other method in hindsight": regrets(clients, LARGEST)},
         largest={
             client: {rule: asdict(one) for rule, one in scores.items()}
             for client, scores in list(clients.items())[:LARGEST]

@@ -25,6 +25,8 @@ PLAIN_LIGHTGBM = {"philly": 1.236, "metacentrum": 1.641, "nasa": 0.658}
 FACTOR_MAX = {"philly": 1.85, "metacentrum": 2.3, "nasa": 1.5}
 SHORT_MIN = {"philly": (0.8, 0.7), "metacentrum": (0.8, 0.7), "nasa": (0.95, 0.9)}
 DEMAND_COVERAGE = (0.86, 0.94)
+REGRETS = (0.0, 0.05, 0.1, 0.2, 0.5)
+"""Loss above that of the best other method on a client, which nobody can name beforehand."""
 
 
 class Goal(Struct, frozen=True, kw_only=True):
@@ -88,6 +90,23 @@ def hindsight(runs: PastRuns, chosen: np.ndarray, days: int | None) -> dict[str,
         "keys": len(members),
         "score": asdict(score(runs, (p50, p90), chosen)),
         "short": asdict(short_jobs(runs, p50, chosen)),
+    }
+
+
+def regrets(clients: dict[str, dict[str, DemandScore]], largest: int) -> dict[str, Any]:
+    """Of the largest clients: our loss over that of the best other method, known only afterwards; how many are worse by how much."""
+    ratios = sorted(
+        scores[OURS].loss / min(one.loss for rule, one in scores.items() if rule != OURS)
+        for scores in list(clients.values())[:largest]
+    )
+    return {
+        "clients": len(ratios),
+        "worse": {f"by more than {over:.0%}": sum(one > 1.0 + over for one in ratios) for over in REGRETS},
+        "ratio": {
+            name: round(float(np.quantile(ratios, share)), 3)
+            for name, share in (("least", 0.0), ("P25", 0.25), ("P50", 0.5), ("P75", 0.75), ("P90", 0.9), ("most", 1.0))
+        },
+        "geometric mean": round(float(np.exp(np.log(ratios).mean())), 3),
     }
 
 
