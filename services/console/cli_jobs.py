@@ -36,7 +36,7 @@ def submit(
     kind: Annotated[str, typer.Option(help="training, batch_inference, quantization or debug.")] = "training",
     gpus: Annotated[str, typer.Option(help="Block sizes it can use, powers of two.")] = "1",
     priority: Annotated[int, typer.Option(min=1, max=100, help="Value per useful GPU-step.")] = 5,
-    team: Annotated[str, typer.Option(envvar="GPUGRID_TEAM")] = "default",
+    team: Annotated[str, typer.Option(envvar="GPUGRID_TEAM", help="On whose quota and bill it is.")] = "default",
     user: Annotated[str | None, typer.Option(envvar="GPUGRID_USER", help="Default: you.", show_default=False)] = None,
     limit: Annotated[
         float | None, typer.Option(parser=duration, metavar="2h", help="Time limit; it only caps the forecast.")
@@ -47,7 +47,7 @@ def submit(
     gpu_model: AcceptedModels = None,
     speed: Speeds = None,
     dataset: Datasets = None,
-    queue: Annotated[str, typer.Option()] = "default",
+    queue: Annotated[str, typer.Option(help="Named in the rules of the cluster (`gpugrid policy show`).")] = "default",
     checkpoint: Annotated[bool, typer.Option("--checkpoint", help="It saves its work when asked by signal.")] = False,
     attempts: Annotated[int, typer.Option(min=1, max=100, help="Starts at most, failures included.")] = 1,
     env: Annotated[list[str] | None, typer.Option(metavar="NAME=VALUE", help="Repeatable.", show_default=False)] = None,
@@ -130,7 +130,7 @@ def cancel(
 def change(
     ctx: typer.Context,
     job_id: JobId,
-    priority: Annotated[int | None, typer.Option(min=1, max=100, show_default=False)] = None,
+    priority: Annotated[int | None, typer.Option(min=1, max=100, help="New priority.", show_default=False)] = None,
     limit: Annotated[
         float | None, typer.Option(parser=duration, metavar="2h", help="New time limit.", show_default=False)
     ] = None,
@@ -155,8 +155,8 @@ def jobs(
     state: Annotated[
         list[str] | None, typer.Option(help="queued, running, completed, …; may be repeated.", show_default=False)
     ] = None,
-    team: Annotated[str | None, typer.Option(show_default=False)] = None,
-    user: Annotated[str | None, typer.Option(show_default=False)] = None,
+    team: Annotated[str | None, typer.Option(help="Only this team's.", show_default=False)] = None,
+    user: Annotated[str | None, typer.Option(help="Only this user's.", show_default=False)] = None,
     all_: Annotated[bool, typer.Option("--all", help="Ended jobs too (--state shows them as well).")] = False,
     as_json: AsJson = False,
 ) -> None:

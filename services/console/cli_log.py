@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from services.console.errors import ConsoleError
-from services.console.flags import AsJson, JobId
+from services.console.flags import AsJson, Cluster, JobId
 from services.console.session import Session, note_incomplete
 
 
@@ -53,7 +53,7 @@ def decisions(
         str | None, typer.Option("--job", metavar="JOB", help="Only those that touch this job.", show_default=False)
     ] = None,
     rejected: Annotated[bool, typer.Option("--rejected", help="Also records that lost a race.")] = False,
-    cluster: Annotated[str | None, typer.Option(show_default=False)] = None,
+    cluster: Cluster = None,
     as_json: AsJson = False,
 ) -> None:
     """The decision log: what was decided when, and what it changed.
@@ -80,7 +80,7 @@ def decisions(
 def replay_decision(
     ctx: typer.Context,
     number: Annotated[int, typer.Argument(metavar="N", min=1, help="Sequence number of the decision.")],
-    cluster: Annotated[str | None, typer.Option(show_default=False)] = None,
+    cluster: Cluster = None,
     as_json: AsJson = False,
 ) -> None:
     """Decide again what decision N decided, from the state before it, and compare the bytes.
@@ -103,8 +103,8 @@ def replay_decision(
 def dead_letters(
     ctx: typer.Context,
     last: Annotated[int, typer.Option(min=1, max=100_000, help="Newest ones shown.")] = 20,
-    reason: Annotated[str | None, typer.Option(show_default=False)] = None,
-    service: Annotated[str | None, typer.Option(show_default=False)] = None,
+    reason: Annotated[str | None, typer.Option(help="Only with this reason code.", show_default=False)] = None,
+    service: Annotated[str | None, typer.Option(help="Only what this service put aside.", show_default=False)] = None,
     as_json: AsJson = False,
 ) -> None:
     """What could not be read or was refused, with the reason; --json has the original bytes.
@@ -122,7 +122,7 @@ def dead_letters(
     if as_json:
         session.json([log_view.letter_row(one) for one in letters])
     elif not letters:
-        session.print("No dead letters.")
+        session.print("No dead letter matches." if reason or service else "No dead letters.")
     else:
         session.print(log_view.letters_table(letters))
 

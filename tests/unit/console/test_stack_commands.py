@@ -10,9 +10,11 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
+from typer.main import get_command
 
 from deploy.local import stack_file
 from deploy.local.service_processes import Machines, Surroundings, service_processes
@@ -307,6 +309,17 @@ def test_every_command_has_help_with_an_example(command: str) -> None:
     assert "Usage: gpugrid" in out or "Usage: root" in out or "Usage:" in out
     if command != "serve-stack":
         assert out.count("gpugrid") >= 1
+
+
+def test_every_option_says_what_it_is_for() -> None:
+    def silent(command: Any, path: str) -> list[str]:
+        below = [
+            found for name, one in getattr(command, "commands", {}).items() for found in silent(one, f"{path} {name}")
+        ]
+        shown = [parameter for parameter in command.params if not getattr(parameter, "hidden", False)]
+        return [f"{path} {one.opts[0]}" for one in shown if not getattr(one, "help", None)] + below
+
+    assert silent(get_command(build_app()), "gpugrid") == []
 
 
 def test_the_shell_completes_commands_and_options() -> None:
