@@ -107,14 +107,18 @@ def world_findings(world: World, sizes: dict[str, int]) -> Iterator[Finding]:
             "nodes", False, "No node has reported: start agents and the telemetry service (`gpugrid up` does)."
         )
     silent = [
-        name for name, node in sorted(world.nodes.items()) if node.health in (NodeHealth.SUSPECT, NodeHealth.LOST)
+        name
+        for name, node in sorted(world.nodes.items())
+        if node.health in (NodeHealth.SUSPECT, NodeHealth.LOST) and not world.is_draining(node)
     ]
     if silent:
         yield Finding(
-            "nodes", False, f"{', '.join(silent)}: no sign of life; check the node and its agent (`gpugrid nodes`)."
+            "nodes",
+            False,
+            f"{', '.join(silent)}: no sign of life; check node and agent (`gpugrid nodes`), or `gpugrid drain` it if it left for good.",
         )
     elif world.nodes:
-        yield Finding("nodes", True, f"{len(world.nodes)} nodes report.")
+        yield Finding("nodes", True, f"{len(world.nodes)} nodes report or are drained.")
     if sizes["jobs"] and not sizes["decisions"]:
         yield Finding("decisions", False, "Jobs were let in and nothing was ever decided: is an allocator running?")
     undecided = [view for view in world.jobs.values() if view.status is None]

@@ -20,6 +20,7 @@ from deploy.local import stack_file
 from deploy.local.service_processes import Machines, Surroundings, service_processes
 from deploy.local.stack_file import ProcessState, StackState
 from schemas.catalog import Cluster, Pool, SlotKind, Slots
+from schemas.commands import DrainNode
 from services.console.app import build_app
 from services.console.doctor import stack_findings, world_findings
 from services.console.errors import ConsoleError, UsageError
@@ -157,7 +158,10 @@ def test_the_worlds_findings() -> None:
     sizes = {"jobs": 3, "decisions": 0, "dead-letters": 2}
     world = World(unreadable=1)
     world.nodes["n00"] = build.node("n00", health=build.Health.LOST)
+    world.nodes["n01"] = build.node("n01", health=build.Health.LOST)
+    world.draining["n01"] = DrainNode(node="n01", cluster="c0", ordered_ms=0)
     sentences = " ".join(one.sentence for one in world_findings(world, sizes))
+    assert "n01" not in sentences, "who drained it knows that it is silent"
     for words in (
         "n00: no sign of life",
         "nothing was ever decided",
