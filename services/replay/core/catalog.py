@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from schemas.catalog import Catalog, Cluster, Pool
+import json
+
+from msgspec import Struct, to_builtins
+
+from schemas.catalog import Catalog, Cluster, Limits, Pool
 from services.replay.core.day import Day
 
 PARTITION = 0
@@ -23,17 +27,30 @@ def node_names(day: Day) -> list[str]:
 
 
 def toml_of(catalog: Catalog) -> str:
-    """The catalog as `schemas.catalog.read_catalog` reads it (clusters and pools; limits stay at their defaults)."""
-    lines = [f'default_cluster = "{catalog.default_cluster}"', ""]
+    """The catalog as `schemas.catalog.read_catalog` reads it; what is as by default is left out. Any catalog comes back as it was."""
+    lines = [f"default_cluster = {_text(catalog.default_cluster)}"]
+    if catalog.teams:
+        lines.append(f"teams = [{', '.join(map(_text, catalog.teams))}]")
+    if catalog.limits != Limits():
+        lines += ["", "[limits]", *_lines(catalog.limits)]
     for cluster_id, cluster in catalog.clusters.items():
-        lines += [f"[clusters.{cluster_id}]", f"partition = {cluster.partition}", ""]
+        lines += ["", f"[clusters.{_text(cluster_id)}]", f"partition = {cluster.partition}"]
         for pool_id, pool in cluster.pools.items():
-            lines += [
-                f"[clusters.{cluster_id}.pools.{pool_id}]",
-                f"gpus = {pool.gpus}",
-                f"node_gpus = {pool.node_gpus}",
-                f'gpu_model = "{pool.gpu_model}"',
-                f"memory_mib = {pool.memory_mib}",
-                "",
-            ]
-    return "\n".join(lines)
+            lines += ["", f"[clusters.{_text(cluster_id)}.pools.{_text(pool_id)}]", *_lines(pool)]
+            if pool.slots is not None:
+                lines.append(f"slots = {{ {', '.join(_lines(pool.slots))} }}")
+    return "\n".join((*lines, ""))
+
+
+def _lines(struct: Struct) -> list[str]:
+    """`field = value` per plain field that isn't None."""
+    return [
+        f"{name} = {_text(value) if isinstance(value, str) else value}"
+        for name, value in to_builtins(struct).items()
+        if isinstance(value, str | int | float)
+    ]
+
+
+def _text(text: str) -> str:
+    """A basic string of TOML: JSON's escapes are TOML's, but for DEL, which JSON leaves as it is."""
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")

@@ -14,7 +14,7 @@ from msgspec.structs import replace as changed
 
 from schemas.commands import ChangeRules, ReserveBlock
 from schemas.jobs import CheckpointMode
-from schemas.rules import Aging, QueueRules, Rules, TeamRules
+from schemas.rules import Aging, PlannedStarts, QueueRules, Rules, TeamRules
 from services.replay.core.catalog import node_names
 from services.replay.core.day import HOUR_MS, Day, DayJob
 from services.replay.core.kueue import ClusterQueue
@@ -33,6 +33,7 @@ RESERVED_HOURS = (10, 14)
 """… from ten to two, ordered at midnight."""
 NONE = "no rules"
 ALL_TOGETHER = "all together"
+PLANNED_STARTS = "planned starts"
 ROWS = (
     NONE,
     "no aging",
@@ -43,6 +44,7 @@ ROWS = (
     "fair share",
     "preemption",
     "reservation",
+    PLANNED_STARTS,
     ALL_TOGETHER,
 )
 MAXIMUM_ROWS = ("maximum", "guaranteed, not lent", ALL_TOGETHER)
@@ -158,6 +160,7 @@ def rules_of(shared_day: SharedDay, row: str, era: Era) -> Rules:
         teams={team: rules for team, rules in teams.items() if rules != TeamRules()},
         queues=queues if row == "preemption" or everything else {},
         aging=_aging(row),
+        planned_starts=PlannedStarts(nodes_min=1) if row == PLANNED_STARTS else PlannedStarts(),
     )
 
 
