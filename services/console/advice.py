@@ -64,7 +64,10 @@ REASON_HELP: dict[Reason, tuple[str, ...]] = {
         "To start in a certain pool, submit it with that pool alone (`--pool`).",
     ),
     Reason.QUEUE_LIMIT: ("Nothing has to be done: it is planned when earlier ones have started.",),
-    Reason.RESERVED: ("Wait for the reservation to end, or ask the operator to release it.",),
+    Reason.RESERVED: (
+        "Wait for the reservation to end, or ask the operator to release it (`gpugrid reservations`).",
+        "Cards that are to be cut are back when the order is over: `gpugrid nodes` shows it.",
+    ),
     Reason.BEYOND_WINDOW: ("Nothing has to be done: the window moves on and the job comes into it.",),
     Reason.DEPENDENCY: ("See where the other job is: `gpugrid why OTHER-JOB`.",),
     Reason.HELD_BY_OPERATOR: ("Ask the operator to let it go.",),

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from schemas.nodes import Health
+from services.allocator.core.fragmentation import longest_run
 from services.console.facts import World
 
 
@@ -37,13 +38,7 @@ class NodeShape:
     @property
     def largest_run(self) -> int:
         """Longest run of neighbouring free GPUs."""
-        longest = run = 0
-        previous = -2
-        for gpu in self.free:
-            run = run + 1 if gpu == previous + 1 else 1
-            longest = max(longest, run)
-            previous = gpu
-        return longest
+        return longest_run(self.free)
 
     @property
     def whole(self) -> bool:

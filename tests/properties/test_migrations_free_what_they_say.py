@@ -8,7 +8,7 @@ import pytest
 
 from schemas.jobs import CheckpointMode, CheckpointPolicy
 from schemas.records import Now
-from services.allocator.core.fragmentation import block_counts, free_fragments, gap_share
+from services.allocator.core.fragmentation import block_counts, free_fragments, gap_share, longest_run
 from services.allocator.core.heuristic import plan_fast
 from services.allocator.core.layout import layout_of
 from services.allocator.core.migrations import Migration, migrations_in
@@ -110,3 +110,7 @@ def test_gaps_that_no_waiting_job_fits_count_as_window_fragmentation() -> None:
     assert gap_share(short, plan_fast(short, 0)) == 0  # six idle steps on one GPU: other work of two steps fits
     long = build_problem(**board, queued=[QueuedJob("q", 1000, (Option(1, 7),)), QueuedJob("p", 1000, (Option(2, 9),))])
     assert gap_share(long, plan_fast(long, 0)) == 1.0  # one step behind q, two behind r
+
+
+def test_the_longest_run_is_of_neighbours() -> None:
+    assert [longest_run(gpus) for gpus in ([], [3], [0, 1, 3, 4, 5, 7], (6, 7, 0))] == [0, 1, 3, 2]

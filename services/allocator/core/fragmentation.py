@@ -8,7 +8,7 @@ shares of a card. Read next: `migrations.py`.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 
@@ -30,6 +30,13 @@ def runs_of(node: Sequence[bool]) -> list[tuple[int, int]]:
         else:
             found.append((gpu, 1))
     return found
+
+
+def longest_run(gpus: Collection[int]) -> int:
+    """The longest run of neighbours among local indices, of GPUs or of nodes."""
+    mine = set(gpus)
+    row = [index in mine for index in range(max(mine, default=-1) + 1)]
+    return max((length for _, length in runs_of(row)), default=0)
 
 
 def inside_counts(node: Sequence[bool], classes: int) -> list[int]:

@@ -14,7 +14,7 @@ from prometheus_client import CollectorRegistry, Gauge
 
 from schemas.status import JobState
 from services.allocator.core.config import Policy
-from services.allocator.core.fragmentation import free_fragments, gap_share
+from services.allocator.core.fragmentation import free_fragments, gap_share, longest_run
 from services.allocator.core.plan import Plan
 from services.allocator.core.pose import Posed, demand_steps
 from services.allocator.core.state import PARTS_ALIVE, Node, State
@@ -124,8 +124,8 @@ class GridMetrics:
     def _shape(self, cluster: str, pool: str, nodes: Sequence[Node], held: dict[str, set[int]]) -> None:
         free = [_free(node, held.get(node.node, set())) for node in nodes]
         whole = [len(gpus) == node.size > 0 for node, gpus in zip(nodes, free, strict=True)]
-        runs = [_longest_run(gpus) for gpus in free]
-        row = _longest_row(whole)
+        runs = [longest_run(gpus) for gpus in free]
+        row = longest_run([index for index, is_whole in enumerate(whole) if is_whole])
         inside = max((1 << (run.bit_length() - 1) for run in runs if run), default=0)
         across = (1 << (row.bit_length() - 1)) * max((node.size for node in nodes), default=0) if row else 0
         partly = [index for index in range(len(nodes)) if free[index] and not whole[index]]
@@ -176,20 +176,3 @@ def _free(node: Node, held: set[int]) -> list[int]:
         return []
     closed = {*node.quarantined, *node.absent}
     return [gpu for gpu in range(node.size) if node.healthy[gpu] and gpu not in held and gpu not in closed]
-
-
-def _longest_run(gpus: list[int]) -> int:
-    longest = run = 0
-    previous = -2
-    for gpu in gpus:
-        run = run + 1 if gpu == previous + 1 else 1
-        longest, previous = max(longest, run), gpu
-    return longest
-
-
-def _longest_row(whole: list[bool]) -> int:
-    longest = row = 0
-    for each in whole:
-        row = row + 1 if each else 0
-        longest = max(longest, row)
-    return longest
