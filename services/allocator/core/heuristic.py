@@ -14,7 +14,7 @@ from services.allocator.core.kernels.board import FIRST, OPTION, START, Facts
 from services.allocator.core.kernels.follow import follow
 from services.allocator.core.kernels.repair import repair
 from services.allocator.core.kernels.search import solve
-from services.allocator.core.plan import Plan
+from services.allocator.core.plan import Plan, app_counts
 from services.allocator.core.problem import Ints, Problem
 from services.allocator.core.value import plan_value
 from services.allocator.core.waiting import reasons_of
@@ -128,7 +128,8 @@ def finished_plan(problem: Problem, mode: str, place: Ints, segments: Ints, prom
 
 def _bare_plan(problem: Problem, mode: str, place: Ints, segments: Ints) -> Plan:
     start = np.ascontiguousarray(place[:, START])
-    first = np.where(start >= 0, place[:, FIRST], -1)
-    option = np.where(start >= 0, place[:, OPTION], -1)
-    bare = Plan(mode, start, first, option, segments, 0, np.zeros(len(start), np.int64))
-    return replace(bare, value=plan_value(problem, start, option, bare.app_counts(problem)))
+    placed = start >= 0
+    first = np.where(placed, place[:, FIRST], -1)
+    option = np.where(placed, place[:, OPTION], -1)
+    value = plan_value(problem, start, option, app_counts(problem, segments))
+    return Plan(mode, start, first, option, segments, value, np.zeros(len(start), np.int64))

@@ -19,7 +19,8 @@ from schemas.forecasts import SizeForecast
 from schemas.jobs import JobSpec
 from schemas.rules import Aging
 from services.allocator.core.config import Policy
-from services.allocator.core.problem import Option
+from services.allocator.core.plan import Plan
+from services.allocator.core.problem import Option, Problem
 from services.allocator.core.reasons import Reason
 from services.allocator.core.shares import ONE
 from services.allocator.core.standing import ranked_priorities
@@ -109,7 +110,7 @@ class Index:
     """`placed`: jobs with parts. `awaiting`: told to wait for their forecast. `delayed`: with a back-off.
 
     `unsettled`: waiting jobs whose published reason is anything but plainly "behind others". `posed`: what `pose.py` made of
-    a job's offers in each pool, with what it was made from. All by job id.
+    a job's offers in each pool, with what it was made from. All by job id. `planned`: by pool, see `replanning.py`.
     """
 
     def __init__(self, state: State) -> None:
@@ -119,6 +120,7 @@ class Index:
         self.unsettled: dict[str, Job] = {}
         self.waiting: dict[Lane, Waiting] = {}
         self.posed: dict[str, Posed] = {}
+        self.planned: dict[str, tuple[Problem, int, int, Plan]] = {}
         self._arrivals: dict[int, list[int]] = {}  # of waiting jobs, by priority, ascending
         self._known: dict[str, tuple[int, int, Lane]] = {}
         self._state = state

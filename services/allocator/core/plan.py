@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from services.allocator.core.kernels.rows import held_counts
 from services.allocator.core.problem import Problem
 from services.allocator.core.reasons import Reason
 
@@ -43,10 +44,13 @@ class Plan:
 
     def app_counts(self, problem: Problem) -> Ints:
         """GPUs held per application and step."""
-        change = np.zeros((problem.apps, problem.steps + 1), np.int64)
-        np.add.at(change, (self.segments[:, 0], self.segments[:, 2]), 1)
-        np.add.at(change, (self.segments[:, 0], self.segments[:, 3]), -1)
-        return np.cumsum(change, axis=1)[:, : problem.steps]
+        return app_counts(problem, self.segments)
 
     def reason_of(self, job: int) -> Reason:
         return Reason(int(self.reason[job]))
+
+
+def app_counts(problem: Problem, segments: Ints) -> Ints:
+    """GPUs held per application and step, by a plan's segments."""
+    counts: Ints = held_counts(segments, problem.apps, problem.steps)
+    return counts

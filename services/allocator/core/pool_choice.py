@@ -27,6 +27,7 @@ from services.allocator.core.plan import Plan
 from services.allocator.core.pose import Posed, pose
 from services.allocator.core.problem import WEIGHT_ONE_MAX, Problem
 from services.allocator.core.quotas import limited
+from services.allocator.core.replanning import plan_or_last
 from services.allocator.core.state import State
 from services.allocator.core.value import job_gains
 
@@ -55,7 +56,8 @@ class Choice:
         if known is not None:
             return known
         posed = pose(state, pool, memory_mib, policy, now, placed, self.elsewhere(pool))
-        return posed, plan_fast(posed.problem, decision_iterations(posed.problem, policy.iterations), policy.seed)
+        budget = decision_iterations(posed.problem, policy.iterations)
+        return posed, plan_or_last(index_of(state), pool, posed.problem, budget, policy.seed)
 
     def elsewhere(self, pool: str) -> frozenset[str]:
         """Jobs that don't wait for this pool, though they would accept it."""

@@ -223,23 +223,26 @@ def demand_steps(app: App, policy: Policy, now_ms: int) -> list[int]:
         return [min(spec.peak_gpus, max(floor, held))] * policy.steps
     share = min(1.0, max(0.0, (spec.quantile - 0.5) / 0.4))
     factor = 1.0 + spec.headroom
+    touched = _touched(forecast, policy, now_ms)
+    begin, end = touched[0][0], touched[-1][1]
     wanted = [
         min(spec.peak_gpus, max(floor, ceil((p50 + share * max(0.0, p90 - p50)) * factor - 1e-9)))
-        for p50, p90 in zip(forecast.p50, forecast.p90, strict=True)
+        for p50, p90 in zip(forecast.p50[begin:end], forecast.p90[begin:end], strict=True)
     ]
-    return _most_per_step(wanted, forecast, policy, now_ms)
+    return [max(wanted[first - begin : last - begin]) for first, last in touched]
 
 
-def _most_per_step(wanted: list[int], forecast: DemandForecast, policy: Policy, now_ms: int) -> list[int]:
-    """Per planning step the largest of the forecast steps it touches; beyond the forecast its last step counts."""
-    forecast_ms, last = forecast.step_s * 1000, len(wanted) - 1
-    begin = now_ms - forecast.start_ms
-    most = []
-    for step in range(policy.steps):
-        first = min(max(0, (begin + step * policy.step_ms) // forecast_ms), last)
-        end = min(max(0, (begin + (step + 1) * policy.step_ms - 1) // forecast_ms), last)
-        most.append(wanted[first] if first == end else max(wanted[first : end + 1]))
-    return most
+def _touched(forecast: DemandForecast, policy: Policy, now_ms: int) -> list[tuple[int, int]]:
+    """Per planning step the range of forecast steps it touches; beyond the forecast its last step counts."""
+    forecast_ms, last = forecast.step_s * 1000, len(forecast.p50) - 1
+    begin, step_ms = now_ms - forecast.start_ms, policy.step_ms
+    return [
+        (
+            min(max(0, (begin + step * step_ms) // forecast_ms), last),
+            min(max(0, (begin + (step + 1) * step_ms - 1) // forecast_ms), last) + 1,
+        )
+        for step in range(policy.steps)
+    ]
 
 
 def _application(app: App, layout: Layout, precedence: Precedence, policy: Policy, now: Now) -> Application:

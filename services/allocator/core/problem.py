@@ -16,13 +16,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
+from itertools import accumulate, pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 
 from services.allocator.core.caps import Cap, cap_rows, cap_usage
 from services.allocator.core.columns import AppColumn, JobColumn, OptionColumn, RunningColumn
-from services.allocator.core.fixed_point import rounded_share, running_sums, step_weights
+from services.allocator.core.fixed_point import running_sums, step_weights
+from services.allocator.core.kernels.rows import option_rows
 from services.allocator.core.reasons import Reason
 from services.allocator.core.topology import Topology, size_class, topology_of
 
@@ -238,7 +240,7 @@ def build_problem(
     if priorities and not 0 <= min(priorities) <= max(priorities) <= PRIORITY_MAX:
         raise ValueError(f"priorities must be in 0..{PRIORITY_MAX} thousandths")
     weight_one = _weight_one(gpus, steps, queued, running, applications, app_demand, ratio)
-    weight = step_weights(steps, decay_end, weight_one)
+    weight, weight_sum = step_weights(steps, decay_end, weight_one)
     return Problem(
         steps=steps,
         topology=topology,
@@ -265,7 +267,7 @@ def build_problem(
         penalty_ratio=ratio,
         weight_one=weight_one,
         weight=weight,
-        weight_sum=np.concatenate(([0], np.cumsum(weight))).astype(np.int64),
+        weight_sum=weight_sum,
     )
 
 
@@ -288,42 +290,23 @@ def _option_rows(queued: Sequence[QueuedJob], topology: Topology, steps: int) ->
 
     The stored duration is capped just above the window: longer makes no difference inside it, and shifts stay small.
     """
-    counts = [len(job.options) for job in queued]
-    pointers = np.concatenate(([0], np.cumsum(_column(counts)))).astype(np.int64)
+    if not queued:
+        return np.zeros(1, np.int64), np.empty((0, len(OptionColumn)), np.int64)
     flat = [value for job in queued for o in job.options for value in (o.gpus, o.duration_steps, o.hold_steps)]
     offered = np.array(flat, dtype=np.int64).reshape(-1, 3)
-    gpus, duration = offered[:, 0], np.clip(offered[:, 1], 1, DURATION_STEPS_MAX)
-    if len(gpus) and bool(((gpus < 1) | (gpus & (gpus - 1) != 0)).any()):
+    jobs = np.array([(job.priority, job.data, job.earliest_step) for job in queued], dtype=np.int64)
+    pointers = _column([0, *accumulate(len(job.options) for job in queued)])
+    table: Ints = option_rows(
+        pointers, offered, jobs, topology.class_of_bits, steps, DURATION_STEPS_MAX, DENSITY_ONE // PRIORITY_ONE
+    )
+    if not table[:, OptionColumn.GPUS].all():
         _refuse_size(queued)
-    job_of = np.repeat(np.arange(len(queued)), counts)
-    work = gpus * duration
-    best = np.full(len(queued), np.iinfo(np.int64).max, np.int64)
-    np.minimum.at(best, job_of, work)
-    priority = _column([job.priority for job in queued])
-    table = np.empty((len(gpus), len(OptionColumn)), np.int64)
-    table[:, OptionColumn.GPUS] = gpus
-    table[:, OptionColumn.CLASS] = _classes_of(topology)[np.frexp(gpus)[1]]
-    table[:, OptionColumn.STEPS] = np.minimum(duration, steps + 1)
-    table[:, OptionColumn.HOLD] = np.minimum(np.maximum(duration, offered[:, 2]), steps + 1)
-    share = rounded_share(priority[job_of] * (DENSITY_ONE // PRIORITY_ONE), best[job_of], work)
-    table[:, OptionColumn.DENSITY] = share
-    table[:, OptionColumn.DATA] = _column([job.data for job in queued])[job_of]
-    table[:, OptionColumn.EARLIEST] = np.maximum(0, _column([job.earliest_step for job in queued]))[job_of]
     return pointers, table
 
 
 def _refuse_size(queued: Sequence[QueuedJob]) -> None:
     job, size = next((j, o.gpus) for j in queued for o in j.options if size_class(o.gpus) < 0)
     raise ValueError(f"job {job.id}: size {size} is not a power of two")
-
-
-def _classes_of(topology: Topology) -> Ints:
-    """Size class by bit length of the size: the exponent where the pool has such a block, else -1."""
-    classes = np.full(66, -1, np.int64)
-    for k in range(topology.classes):
-        if topology.block_ptr[k + 1] > topology.block_ptr[k]:
-            classes[k + 1] = k
-    return classes
 
 
 def _running_rows(running: Sequence[RunningBlock], gpus: int) -> Ints:
@@ -334,9 +317,10 @@ def _running_rows(running: Sequence[RunningBlock], gpus: int) -> Ints:
         remaining = max(1, block.remaining_steps)
         hold = max(remaining, block.hold_steps)
         rows.append((block.first_gpu, block.gpus, remaining, hold, block.priority, block.arrival))
-    used = np.bincount([gpu for row in rows for gpu in range(row[0], row[0] + row[1])], minlength=gpus)
-    if len(used) and used.max() > 1:
-        raise ValueError(f"two running jobs share GPU {int(np.argmax(used))}")
+    used = sorted(gpu for row in rows for gpu in range(row[0], row[0] + row[1]))
+    for gpu, other in pairwise(used):
+        if gpu == other:
+            raise ValueError(f"two running jobs share GPU {gpu}")
     return np.array(rows, dtype=np.int64).reshape(-1, len(RunningColumn))
 
 

@@ -13,6 +13,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
+BITS_MAX = 66  # of any int64, and one more
 TOPOLOGIES_CACHED_MAX = 32  # one per pool shape a process has seen lately; a shape changes only with the inventory
 
 
@@ -34,6 +35,7 @@ class Topology:
     multi_node: NDArray[np.int64]
     multi_nodes: NDArray[np.int64]
     node_classes: int
+    class_of_bits: NDArray[np.int64]  # by bit length of a size: its class where the pool has such a block, else -1
     packed: NDArray[np.int64]  # all of the above in one array, see kernels/shape.py
 
     @property
@@ -80,6 +82,7 @@ def topology_of(node_sizes: tuple[int, ...]) -> Topology:
         multi_node=multi_node,
         multi_nodes=multi_nodes,
         node_classes=node_classes,
+        class_of_bits=_class_of_bits(blocks),
         packed=np.concatenate((head, node_first, gpu_node, multi_ptr, multi_node, multi_nodes)),
     )
 
@@ -90,6 +93,14 @@ def _pointers(rows: list[list[tuple[int, int, int]]]) -> NDArray[np.int64]:
 
 def _flat(rows: list[list[tuple[int, int, int]]], column: int) -> NDArray[np.int64]:
     return np.array([block[column] for row in rows for block in row], dtype=np.int64)
+
+
+def _class_of_bits(blocks: list[list[tuple[int, int, int]]]) -> NDArray[np.int64]:
+    classes = np.full(BITS_MAX, -1, np.int64)
+    for k, row in enumerate(blocks):
+        if row:
+            classes[k + 1] = k
+    return classes
 
 
 def _blocks(node_sizes: tuple[int, ...], node_first: NDArray[np.int64], size: int) -> list[tuple[int, int, int]]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from services.allocator.core.kernels import rows
 from services.allocator.core.plan import Plan
 from services.allocator.core.problem import DENSITY_ONE, PRIORITY_ONE, Ints, Problem
 
@@ -17,19 +18,13 @@ UNIT = DENSITY_ONE // PRIORITY_ONE
 
 def job_gains(problem: Problem, start: Ints, option: Ints) -> Ints:
     """Fixed-point gain per queued job at these starts and options (0 where start is negative)."""
-    gains = np.zeros(len(start), np.int64)
-    placed = np.flatnonzero(start >= 0)
-    chosen = option[placed]
-    ends = np.minimum(start[placed] + problem.option_steps[chosen], problem.steps)
-    weights = problem.weight_sum[ends] - problem.weight_sum[start[placed]]
-    gains[placed] = problem.option_density[chosen] * problem.option_gpus[chosen] * weights
+    gains: Ints = rows.job_gains(start, option, problem.option_table, problem.weight_sum, problem.steps)
     return gains
 
 
 def running_gain(problem: Problem) -> int:
     """Fixed-point gain of the running jobs' cells inside the window."""
-    ends = np.minimum(problem.running_steps, problem.steps)
-    return int(np.sum(problem.running_priority * UNIT * problem.running_gpus * problem.weight_sum[ends]))
+    return int(rows.running_gain(problem.running_table, problem.weight_sum, problem.steps, UNIT))
 
 
 def unmet_gpu_steps(problem: Problem, counts: Ints) -> Ints:
@@ -39,13 +34,13 @@ def unmet_gpu_steps(problem: Problem, counts: Ints) -> Ints:
 
 def unmet_penalty(problem: Problem, unmet: Ints) -> int:
     """Fixed-point penalty of unmet GPU-steps."""
-    return int(np.sum(problem.app_penalty * unmet.sum(axis=1)))
+    return int(np.dot(problem.app_penalty, unmet.sum(axis=1)))
 
 
 def plan_value(problem: Problem, start: Ints, option: Ints, counts: Ints) -> int:
     """The objective in fixed point; `counts` are GPUs held per application and step."""
-    gain = int(np.sum(job_gains(problem, start, option))) + running_gain(problem)
-    return gain - unmet_penalty(problem, unmet_gpu_steps(problem, counts))
+    gain = int(job_gains(problem, start, option).sum()) + running_gain(problem)
+    return gain - unmet_penalty(problem, unmet_gpu_steps(problem, counts)) if problem.apps else gain
 
 
 def value_of(problem: Problem, plan: Plan) -> float:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from services.allocator.core.columns import OptionColumn
+from services.allocator.core.kernels.rows import has_open_block
 from services.allocator.core.plan import Plan
 from services.allocator.core.problem import GpuState, Ints, Problem
 from services.allocator.core.reasons import Reason
@@ -21,7 +22,7 @@ BLOCKERS_MAX = 8  # ids named per job: enough to act on, small enough for an eve
 
 def reasons_of(problem: Problem, plan: Plan, promised: Ints | None = None) -> Ints:
     """A `Reason` per queued job; NONE where the job starts at step 0. `promised`: rows of jobs that keep their planned start."""
-    reasons = np.where(problem.job_refusal != 0, problem.job_refusal, Reason.NONE)
+    reasons: Ints = problem.job_refusal.copy()
     waiting = np.flatnonzero((reasons == Reason.NONE) & (plan.start != 0))
     if len(waiting) == 0:
         return reasons
@@ -107,9 +108,8 @@ class Openings:
         key = (mask, k, hold)
         if key not in self._known:
             open_now, until = self._masks[mask]
-            sums = np.concatenate(([0], np.cumsum(open_now & (until >= hold))))
             firsts = self._topology.block_first[self._topology.block_ptr[k] : self._topology.block_ptr[k + 1]]
-            self._known[key] = bool((sums[firsts + (1 << k)] - sums[firsts] == 1 << k).any())
+            self._known[key] = bool(has_open_block(open_now, until, hold, firsts, 1 << k))
         return self._known[key]
 
 

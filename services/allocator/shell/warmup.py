@@ -57,7 +57,7 @@ def warm_up() -> float:
         problem = build_problem(
             steps=steps,
             node_sizes=(4, 4),
-            queued=[QueuedJob(id=f"w{i}", priority=1000, options=(Option(1, 2), Option(2, 1))) for i in range(3)],
+            queued=[QueuedJob(id=f"w{i}", priority=1000, options=(Option(1, 2), Option(2, 1))) for i in range(9)],
             applications=[Application(id="a", priority=1000, demand=(1,) * steps, held=(0,))],
         )
         plan = plan_repaired(problem, plan_fast(problem, iterations=2, seed=0))

@@ -23,6 +23,7 @@ GPUS, CLASS, STEPS = int(OptionColumn.GPUS), int(OptionColumn.CLASS), int(Option
 HOLD, DENSITY, DATA = int(OptionColumn.HOLD), int(OptionColumn.DENSITY), int(OptionColumn.DATA)
 RUNNING_FIRST, RUNNING_GPUS = int(RunningColumn.FIRST), int(RunningColumn.GPUS)
 RUNNING_STEPS, RUNNING_HOLD = int(RunningColumn.STEPS), int(RunningColumn.HOLD)
+RUNNING_PRIORITY = int(RunningColumn.PRIORITY)
 APP_PRIORITY, APP_FLOOR = int(AppColumn.PRIORITY), int(AppColumn.FLOOR)
 APP_SWITCH_MAX, APP_SWITCH_LEFT = int(AppColumn.SWITCH_MAX), int(AppColumn.SWITCH_LEFT)
 
