@@ -94,13 +94,14 @@ class ClusterOwner:
         begun_s = self._clock.wall_s()
         decided = decide(self.state, inputs, covered, self._now(), self._settings)
         self.decide_s = self._clock.wall_s() - begun_s
-        if not decided.record.effects and not covered and not inputs:
+        changes = decided.changes  # time alone may end a job: one that was cancelled, and whose start is given up
+        if not (decided.record.effects or covered or inputs or changes.jobs or changes.nodes):
             self._undo_empty(decided)
             return None
         if not await append(self.producer, decided.record, self.partition, self.next_offset):
             raise LostOwnershipError(f"decision {decided.record.sequence} of {self._cluster} was not accepted")
         self.next_offset += 1
-        await self.projections.put(self._projected(decided.changes))
+        await self.projections.put(self._projected(changes))
         self._since_snapshot += 1
         if self._since_snapshot >= SNAPSHOT_EVERY:
             await self.snapshot()
@@ -121,7 +122,7 @@ class ClusterOwner:
         self._since_snapshot = 0
 
     def _undo_empty(self, decided: Decided) -> None:
-        """A decision without inputs and effects changed nothing but its own identity: it is not written, the log goes on."""
+        """A decision without inputs, effects and changes has nothing but its own identity: it is not written, the log goes on."""
         self.state.sequence -= 1
         self.state.last_id = decided.record.parent
 
