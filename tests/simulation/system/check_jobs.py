@@ -9,14 +9,11 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import dataclass, field
 
-import msgspec
-
 from schemas.decisions import Placed, Preempted, StopOrdered
 from schemas.executions import JobCompleted, JobFailed, JobStarted, JobStopped, StopCause
 from schemas.jobs import JobAccepted, JobRevoked, JobSubmitted, RestartMode
-from schemas.registry import TYPES
 from schemas.status import FINAL_STATES, JobState, JobStatusChanged
-from tests.simulation.system.evidence import Evidence
+from tests.simulation.system.evidence import Evidence, heard
 
 Report = JobCompleted | JobFailed | JobStarted | JobStopped
 
@@ -56,7 +53,7 @@ def lives_of(evidence: Evidence) -> dict[str, Life]:
     lives: dict[str, Life] = defaultdict(lambda: Life(""))
     for record in evidence.accepted:
         for item in record.inputs:
-            event = msgspec.json.decode(item.payload, type=TYPES[item.type][0])
+            event = heard(item)
             if isinstance(event, JobAccepted):
                 life = lives.setdefault(event.job_id, Life(event.job_id))
                 life.accepted = life.accepted or event

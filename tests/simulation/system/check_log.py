@@ -23,6 +23,8 @@ from services.allocator.core.slots import ask_for_reshapes
 from services.allocator.core.state import Changes, State, forget_index
 from services.allocator.core.verify_commit import verify_commit
 from tests.simulation.system.check_jobs import Life
+from tests.simulation.system.check_restores import passed_over
+from tests.simulation.system.check_silence import held_by_applications, taken_in_silence
 from tests.simulation.system.evidence import Evidence
 from tests.simulation.system.stack import POLICY
 from tests.simulation.system.world import CLUSTER
@@ -35,6 +37,8 @@ class LogWalk:
         self.state = State(cluster=CLUSTER)
         self.violations: list[str] = []
         self._evidence = evidence
+        pools = evidence.world.catalog.clusters[CLUSTER].pools
+        self._memory_mib = {name: pool.memory_mib for name, pool in pools.items()}
         self._complete: dict[int, list[str]] = defaultdict(list)
         for life in lives.values():
             for attempt in life.attempts.values():
@@ -67,7 +71,12 @@ class LogWalk:
             self._wrong(record.sequence, "its time runs backwards")
         forget_index(state)
         if record.kind is RecordKind.DECISION:
+            held = held_by_applications(state)
             fold_all(state, record.inputs, now, changes)
+            for sentence in taken_in_silence(held, state, record.inputs):
+                self._wrong(record.sequence, sentence)
+            for sentence in passed_over(state, record.effects, self._memory_mib, POLICY, now):
+                self._wrong(record.sequence, sentence)
             for sentence in verify_commit(state, record.effects, POLICY, now):
                 self._wrong(record.sequence, sentence)
             enact(state, record.effects, record.sequence, POLICY.step_ms, now, changes)

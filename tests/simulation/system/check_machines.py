@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import itertools
 from collections import defaultdict
-
-import msgspec
+from collections.abc import Set
 
 from schemas.commands import DrainNode, RepartitionCards
 from schemas.decisions import Scaled
@@ -16,7 +15,7 @@ from schemas.executions import JobCompleted, JobFailed, JobStopped, StopCause
 from schemas.jobs import ApplicationRegistered, JobCancelled
 from schemas.nodes import Health, NodeStateChanged
 from tests.simulation.system.check_jobs import Attempt, Life
-from tests.simulation.system.evidence import Evidence
+from tests.simulation.system.evidence import Evidence, heard
 from tests.simulation.system.machine import Machine, Proc
 
 HOURS_TOLERANCE_S = 0.2
@@ -24,8 +23,8 @@ LIMIT_TOLERANCE_S = 1.0
 End = JobCompleted | JobFailed | JobStopped
 
 
-def check_machines(evidence: Evidence, lives: dict[str, Life]) -> list[str]:
-    """Sentences about what must not happen on a machine."""
+def check_machines(evidence: Evidence, lives: dict[str, Life], given_up: Set[tuple[str, int]]) -> list[str]:
+    """Sentences about what must not happen on a machine. `given_up`: attempts that the log took for lost, since nobody spoke of them."""
     found = [sentence for machine in evidence.machines.values() for sentence in _double_booked(machine)]
     ends = _reported_ends(evidence)
     gone = _gone_nodes(evidence)
@@ -42,7 +41,8 @@ def check_machines(evidence: Evidence, lives: dict[str, Life]) -> list[str]:
                 continue
             found += _wrong_cards(machine, proc, attempt)
             found += _wrong_report(evidence, machine, proc, ends)
-            found += _unfounded_stop(machine, proc, life, ends, gone, drains)
+            lost = gone | {machine.name} if proc.key[:2] in given_up else gone
+            found += _unfounded_stop(machine, proc, life, ends, lost, drains)
             found += _early_limit(evidence, machine, proc, life, ends)
     return found + _left_running(evidence) + _applications(evidence)
 
@@ -123,7 +123,8 @@ def _gone_nodes(evidence: Evidence) -> set[str]:
         for item in record.inputs:
             if item.type != "node.state-changed.v1":
                 continue
-            event = msgspec.json.decode(item.payload, type=NodeStateChanged)
+            event = heard(item)
+            assert isinstance(event, NodeStateChanged)
             returned = event.incarnation > incarnations.get(event.node, event.incarnation)
             incarnations[event.node] = max(event.incarnation, incarnations.get(event.node, 0))
             if event.health is Health.LOST or returned:

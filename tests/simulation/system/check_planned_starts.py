@@ -9,15 +9,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-import msgspec
-
 from schemas.commands import ChangeRules, DrainNode, ReserveBlock
 from schemas.decisions import DecisionMade, Placed, Preempted, Promised, Waits
 from schemas.executions import JobStopped, NodeReported
 from schemas.jobs import JobRevoked
 from schemas.nodes import Health, NodeStateChanged
-from schemas.registry import TYPES
-from tests.simulation.system.evidence import Evidence
+from tests.simulation.system.evidence import Evidence, heard
 
 BY_JOBS = frozenset({"overrun", "higher_priority"})
 CAUSES = frozenset({*BY_JOBS, "node_withdrawn", "reserved", "rules", "applications"})
@@ -47,7 +44,7 @@ class PlannedStarts:
     def walk(self) -> PlannedStarts:
         for record in self.evidence.accepted:
             for item in record.inputs:
-                self._hear(msgspec.json.decode(item.payload, type=TYPES[item.type][0]), record.sequence)
+                self._hear(heard(item), record.sequence)
             said = {effect.job_id: effect for effect in record.effects if isinstance(effect, Promised)}
             for effect in record.effects:
                 if isinstance(effect, Placed):

@@ -8,15 +8,12 @@ from __future__ import annotations
 
 from collections import Counter
 
-import msgspec
-
 from schemas.decisions import DecisionMade, Placed, Waits
 from schemas.executions import JobStarted
 from schemas.jobs import JobAccepted
 from schemas.nodes import NodeStateChanged
 from schemas.placements import NodePlaced
-from schemas.registry import TYPES
-from tests.simulation.system.evidence import Evidence
+from tests.simulation.system.evidence import Evidence, heard
 
 
 class PoolsWalk:
@@ -32,7 +29,7 @@ class PoolsWalk:
     def walk(self) -> PoolsWalk:
         for record in self._evidence.accepted:
             for item in record.inputs:
-                event = msgspec.json.decode(item.payload, type=TYPES[item.type][0])
+                event = heard(item)
                 if isinstance(event, JobAccepted):
                     self._accepted.setdefault(event.job_id, event)
                 elif isinstance(event, NodeStateChanged):

@@ -11,33 +11,44 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-import msgspec
-
 from schemas.commands import ChangeRules
 from schemas.decisions import DecisionMade, Placed, Preempted, Scaled
-from schemas.executions import CardsShaped, JobCompleted, JobFailed, JobStarted, JobStopped, NodeReported
+from schemas.executions import (
+    CardsShaped,
+    JobCompleted,
+    JobFailed,
+    JobPrepared,
+    JobStarted,
+    JobStopped,
+    NodeReported,
+    StopCause,
+)
 from schemas.jobs import CheckpointMode, JobAccepted, JobRevoked, JobSpec
 from schemas.nodes import Health, NodeStateChanged
-from schemas.registry import TYPES
 from schemas.rules import Limits, QueueRules, Rules
-from tests.simulation.system.evidence import Evidence
+from tests.simulation.system.evidence import Evidence, heard
 from tests.simulation.system.world_slots import HALF, HALVES, MACHINE
 
 HELD_S_MAX = 900.0
 """So long a block may be held beyond its victims' own checkpoint waits (docs/policy.md: 15 minutes)."""
+START_S_MAX = 900.0
+"""Wall seconds after which a start is given up whose executor said nothing (docs/executors.md: 15 minutes)."""
 Card = tuple[str, int]
 
 
 @dataclass
 class Attempt:
-    """The newest one of a job; `parts` are those that still hold their GPUs, `ran` those that were said to run."""
+    """The newest one of a job; `parts` are those that still hold their GPUs, `heard` those whose executor has it in hand, `ran` those
+    that were said to run."""
 
     number: int
     sequence: int
     placed_ms: int
+    placed_wall_ms: int
     pool: str
     parts: dict[str, int]
     cards: frozenset[Card]
+    heard: set[str] = field(default_factory=set)
     ran: set[str] = field(default_factory=set)
     started_ms: int = 0
 
@@ -52,10 +63,11 @@ class Block:
 
 
 class RulesWalk:
-    """One walk over the accepted log."""
+    """One walk over the accepted log. `given_up`: attempts of which some executor said nothing for too long."""
 
     def __init__(self, evidence: Evidence) -> None:
         self.violations: list[str] = []
+        self.given_up: set[tuple[str, int]] = set()
         self._evidence = evidence
         self._rules = Rules()
         self._specs: dict[str, JobSpec] = {}
@@ -70,7 +82,8 @@ class RulesWalk:
     def walk(self) -> RulesWalk:
         for record in self._evidence.accepted:
             for item in record.inputs:
-                self._hear(msgspec.json.decode(item.payload, type=TYPES[item.type][0]), record.now_ms)
+                self._hear(heard(item), record.now_ms)
+            self._give_up_starts(record.wall_ms)
             self._blocks = {
                 job_id: block
                 for job_id, block in self._blocks.items()
@@ -100,10 +113,10 @@ class RulesWalk:
                 self._reported(event)
             case CardsShaped():
                 self._shaped(event)
-            case JobStarted() | JobCompleted() | JobFailed() | JobStopped():
+            case JobPrepared() | JobStarted() | JobCompleted() | JobFailed() | JobStopped():
                 self._told(event, now_ms)
 
-    def _told(self, event: JobStarted | JobCompleted | JobFailed | JobStopped, now_ms: int) -> None:
+    def _told(self, event: JobPrepared | JobStarted | JobCompleted | JobFailed | JobStopped, now_ms: int) -> None:
         attempt = self._attempts.get(event.job_id)
         if attempt is None:
             return
@@ -111,12 +124,27 @@ class RulesWalk:
             self._ended.add(event.job_id)  # or will be: nothing is held for it any more
         if event.attempt != attempt.number or event.node not in attempt.parts:
             return
+        attempt.heard.add(event.node)
+        if isinstance(event, JobPrepared):
+            return
         if isinstance(event, JobStarted):
             moment_ms = event.time_ms if attempt.placed_ms <= event.time_ms <= now_ms else now_ms
             attempt.ran.add(event.node)
             attempt.started_ms = max(attempt.started_ms, moment_ms)
-        else:
-            del attempt.parts[event.node]
+            return
+        del attempt.parts[event.node]
+        if isinstance(event, JobStopped) and event.cause is StopCause.GANG_BROKEN:
+            self._lose_unheard(event.job_id, attempt)
+
+    def _give_up_starts(self, wall_ms: int) -> None:
+        for job_id, attempt in self._attempts.items():
+            if wall_ms >= attempt.placed_wall_ms + START_S_MAX * 1000:
+                self._lose_unheard(job_id, attempt)
+
+    def _lose_unheard(self, job_id: str, attempt: Attempt) -> None:
+        for node in [node for node in attempt.parts if node not in attempt.heard]:
+            del attempt.parts[node]
+            self.given_up.add((job_id, attempt.number))
 
     def _node(self, event: NodeStateChanged) -> None:
         known = self._nodes.get(event.node)
@@ -135,6 +163,8 @@ class RulesWalk:
         rebooted = self._boots.get(event.node, event.boot_id) not in ("", event.boot_id)
         there = set() if rebooted else {(held.job_id, held.attempt) for held in event.running}
         for job_id, attempt in self._attempts.items():
+            if (job_id, attempt.number) in there:
+                attempt.heard.add(event.node)
             ran = event.node in attempt.parts and event.node in attempt.ran
             if ran and (job_id, attempt.number) not in there and event.applied >= attempt.sequence:
                 del attempt.parts[event.node]
@@ -172,6 +202,7 @@ class RulesWalk:
                     number=effect.attempt,
                     sequence=record.sequence,
                     placed_ms=record.now_ms,
+                    placed_wall_ms=record.wall_ms,
                     pool=effect.pool,
                     parts={part.node: len(part.gpus) for part in effect.placed},
                     cards=_cards(effect),

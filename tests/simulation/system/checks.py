@@ -21,15 +21,16 @@ def check(evidence: Evidence) -> list[str]:
     """Everything that must not be, as sentences; empty: the run was fine."""
     lives = lives_of(evidence)
     log = LogWalk(evidence, lives).walk()
+    rules = RulesWalk(evidence).walk()
     return [
         *evidence.ended_by_itself,
         *evidence.refused_plans,
         *log.violations,
         *last_shown(evidence, log.state),
         *check_jobs(evidence, lives),
-        *check_machines(evidence, lives),
+        *check_machines(evidence, lives, rules.given_up),
         *check_slots(evidence, log.state),
-        *RulesWalk(evidence).walk().violations,
+        *rules.violations,
         *PoolsWalk(evidence).walk().violations,
         *PlannedStarts(evidence).walk().violations,
         *[f"dead letter: {letter}" for letter in evidence.dead_letters if getattr(letter, "reason", "") == INTERNAL],

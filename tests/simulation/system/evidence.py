@@ -8,8 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from schemas.base import Event
-from schemas.codec import DecodeError, decode_record
-from schemas.decisions import DecisionMade
+from schemas.codec import DecodeError, decode_payload, decode_record
+from schemas.decisions import DecisionInput, DecisionMade
 from schemas.records import Record
 from schemas.topics import TOPICS
 from tests.simulation.system.faults import Weather
@@ -82,6 +82,11 @@ def evidence_of(stack: Stack, weather: Weather, drained: bool) -> Evidence:
         cards=stack.cards,
         dead_letters=[entry.event for entry in _read(bus.records("dead-letters"))],
     )
+
+
+def heard(item: DecisionInput) -> Event:
+    """What an input of a decision says."""
+    return decode_payload(item.type, item.payload)
 
 
 def _read(records: list[Record]) -> list[Said]:

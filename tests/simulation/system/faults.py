@@ -36,6 +36,11 @@ KINDS = (
     "stale forecasts",
     "compaction",
 )
+RARE_KIND = "silent executors"
+RARE_SHARE = 0.04
+"""Of all seeds have an executor that is away for so long that starts are given up: such runs take twice as long."""
+SILENT_S = (1_150.0, 1_250.0)
+"""So much longer than the allocator waits for a first word (900 s of wall time) that what is placed there meanwhile is given up."""
 SENDS = (
     ("allocator", "decisions"),
     ("allocator", "placements"),
@@ -89,6 +94,11 @@ def weather_of(seed: int, world: World, *, calm: bool = False) -> Weather:
     forecast = _Forecast(dice, world)
     for kind in kinds:
         getattr(forecast, kind.replace(" ", "_"), lambda: None)()
+    rare = Random(f"{seed}/{RARE_KIND}")  # a stream of its own: the other seeds are what they would be without
+    if not calm and rare.random() < RARE_SHARE:
+        kinds = (*kinds, RARE_KIND)
+        at_s, for_s = rare.uniform(2.0, SPAN_S * 0.4), rare.uniform(*SILENT_S)
+        forecast.gusts.append(Gust(at_s, "silent executor", rare.choice(world.nodes), for_s))
     bad = "bad checkpoints" in kinds
     return Weather(
         kinds=kinds,
@@ -304,6 +314,11 @@ class Faults:
     async def _silence(self, gust: Gust) -> None:
         """The agent dies, everything else on the node goes on."""
         await self._down([f"agent-{gust.target}"], gust.for_s)
+
+    async def _silent_executor(self, gust: Gust) -> None:
+        """The executor is away, its agent and what runs go on: that of a node with an application, if there is one."""
+        serving = [name for name in self._stack.world.nodes if self._stack.machines[name].serves()]
+        await self._down([f"executor-{serving[0] if serving else gust.target}"], gust.for_s)
 
     async def _cut_link(self, gust: Gust) -> None:
         """The node works, but nobody hears of it, and it of nobody."""

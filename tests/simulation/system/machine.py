@@ -124,6 +124,10 @@ class Machine:
                 self.held.append(Held(proc.key, tuple(sorted(gpus)), now_ms))
                 return
 
+    def serves(self) -> bool:
+        """Whether an application runs on it."""
+        return any(proc.application and not proc.how for proc in self.procs.values())
+
     def cut_power(self) -> None:
         """Everything ends at once; the journal keeps what was synced, and a part of the rest."""
         self.powered = False

@@ -5,6 +5,7 @@ Owns: a patch per bug, undone at its end. Refuses: bugs that no promise forbids.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
@@ -15,7 +16,17 @@ from msgspec.structs import replace
 from schemas.executions import JobCompleted
 from schemas.jobs import JobAccepted
 from schemas.rules import Limits, QueueRules
-from services.allocator.core import fold, fold_executions, lifecycle, planned_starts, preempt, quotas, verify_commit
+from services.allocator.core import (
+    advance,
+    fold,
+    fold_executions,
+    lifecycle,
+    planned_starts,
+    precedence,
+    preempt,
+    quotas,
+    verify_commit,
+)
 from services.allocator.core.commit import _Changed
 from services.allocator.core.groups import limits_of
 from services.allocator.core.state import State
@@ -199,6 +210,33 @@ def planned_start_not_kept() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def gang_restored_like_any_job() -> Iterator[None]:
+    """A gang that lost a node queues up again as if it had lost nothing."""
+    real = precedence.standing_of
+
+    def standing_of(job: Any, *args: Any, **named: Any) -> Any:
+        standing = real(job, *args, **named)
+        return dataclasses.replace(standing, overdue=False) if job.restores else standing
+
+    with patch.object(precedence, "standing_of", standing_of):
+        yield
+
+
+@contextmanager
+def application_given_up_in_silence() -> Iterator[None]:
+    """Where a start is given up because the executor says nothing, the allocator takes what applications hold there for gone, too."""
+    real = advance.give_up_starts
+
+    def give_up_starts(state: State, now: Any, changes: Any) -> None:
+        real(state, now, changes)
+        for app in state.apps.values():
+            app.parts = [part for part in app.parts if not state.nodes[part.node].silent_until_ms]
+
+    with patch.object(advance, "give_up_starts", give_up_starts):
+        yield
+
+
 PLANTED: dict[str, Planted] = {
     each.__name__: each
     for each in (
@@ -215,5 +253,7 @@ PLANTED: dict[str, Planted] = {
         running_max_ignored,
         place_taken_too_early,
         planned_start_not_kept,
+        gang_restored_like_any_job,
+        application_given_up_in_silence,
     )
 }

@@ -13,8 +13,8 @@ import msgspec
 from schemas.base import Event
 from schemas.decisions import Placed, Preempted, Scaled, StopOrdered, Waits
 from schemas.placements import NodePlaced
-from schemas.registry import TYPE_OF, TYPES
-from tests.simulation.system.evidence import Evidence
+from schemas.registry import TYPE_OF
+from tests.simulation.system.evidence import Evidence, heard
 from tests.simulation.system.stack import SPEED
 from tests.simulation.system.world import START_MS
 
@@ -83,7 +83,7 @@ def _decided(evidence: Evidence) -> Iterator[Line]:
         if not record.inputs and not record.effects:
             yield record.now_ms, place, f"{head}: {record.kind.value}"
         for item in record.inputs:
-            event = msgspec.json.decode(item.payload, type=TYPES[item.type][0])
+            event = heard(item)
             about = next(
                 (value for name in ("job_id", "app_id", "node") if (value := getattr(event, name, None)) is not None),
                 "",

@@ -16,6 +16,8 @@ FIRST = {
     "running_max_ignored": 14,
     "place_taken_too_early": 25,
     "planned_start_not_kept": 104,
+    "gang_restored_like_any_job": 226,
+    "application_given_up_in_silence": 224,
 }
 """Bugs that need a rare meeting are looked for where one was found; should the world have changed, the next ones are tried, too."""
 
