@@ -6,7 +6,11 @@ benchmark uses it as the pure-Python reading of the same heuristic.
 
 from __future__ import annotations
 
+from itertools import pairwise
+
+from services.allocator.core.fragmentation import block_counts
 from services.allocator.core.heuristic import FINISH_SHARE
+from services.allocator.core.kernels.settle import SETTLED_MAX
 from services.allocator.core.problem import Problem
 
 Segment = tuple[int, int, int, int]
@@ -191,7 +195,7 @@ def _build(problem: Problem, guard: list[int], batch: list[int]) -> list[Place]:
             for cap in caps:
                 for step in range(found[1], min(found[1] + options[found[3]][2], problem.steps)):
                     usage[cap][step] += options[found[3]][0]
-    return places
+    return _settled(problem, guard, batch, places, order)
 
 
 def _margin(problem, guard, batch, order, rows, best, options) -> int:
@@ -222,13 +226,77 @@ def _earliest(problem, guard, batch, gpus, steps, hold, earliest, full, data):
         idle, end = 0, min(start + steps, problem.steps)
         for gpu in range(first, first + gpus):
             cells = batch[gpu] | guard[gpu]
-            idle += start - (cells & _bits(0, start)).bit_length()
-            after = cells >> end
-            idle += min((after & -after).bit_length() - 1, problem.steps - end) if after else problem.steps - end
-        spans = problem.domains[first + gpus - 1] - problem.domains[first] if len(problem.domains) else 0
-        lacks = 0
-        if data >= 0:
-            lacks = problem.lacking[data, first + gpus - 1] - (problem.lacking[data, first - 1] if first else 0)
+            idle += _idle_around(problem, cells, start, end)
+        spans, lacks = _farness(problem, first, gpus, data)
         if found is None or (start, spans, lacks, idle) < found[:4]:
             found = (start, spans, lacks, idle, first)
     return None if found is None else (found[0], found[4])
+
+
+def _idle_around(problem: Problem, cells: int, start: int, end: int) -> int:
+    """Free steps of one GPU directly before `start` and from `end` on."""
+    before, after = start - (cells & _bits(0, start)).bit_length(), cells >> end
+    return before + (min((after & -after).bit_length() - 1, problem.steps - end) if after else problem.steps - end)
+
+
+def _farness(problem: Problem, first: int, gpus: int, data: int) -> tuple[int, int]:
+    """Domains beyond the first that a block spans, and what its nodes lack of the job's data."""
+    last = first + gpus - 1
+    spans = int(problem.domains[last] - problem.domains[first]) if len(problem.domains) else 0
+    lacks = int(problem.lacking[data, last] - (problem.lacking[data, first - 1] if first else 0)) if data >= 0 else 0
+    return spans, lacks
+
+
+def _settled(
+    problem: Problem, guard: list[int], batch: list[int], places: list[Place], order: list[int]
+) -> list[Place]:
+    """Those that start now, the largest first, each where it takes least of what is free as long as it runs, if that is as near and has
+    as little idle time around it."""
+    options, topology = problem.option_table.tolist(), problem.topology
+    starting = sorted((job for job in order if places[job][0] == 0), key=lambda job: -options[places[job][2]][0])
+    for job in starting[:SETTLED_MAX]:
+        _, now, row = places[job]
+        gpus, k, steps, hold, _, _, data = options[row]
+        runs, holds = _bits(0, min(steps, problem.steps)), _bits(0, min(hold, problem.steps))
+        for gpu in range(now, now + gpus):
+            batch[gpu] &= ~runs
+        free = [not (guard[gpu] | batch[gpu]) & runs for gpu in range(problem.gpus)]
+        found = []
+        for first in topology.block_first[topology.block_ptr[k] : topology.block_ptr[k + 1]].tolist():
+            block = range(first, first + gpus)
+            if any(not free[gpu] or guard[gpu] & holds for gpu in block):
+                continue
+            cells = [guard[gpu] | batch[gpu] for gpu in block]
+            idle = sum(_idle_around(problem, mine, 0, min(steps, problem.steps)) for mine in cells)
+            far = _farness(problem, first, gpus, data)
+            found.append((far, idle, _taken(problem, free, block), first != now, first))
+        best = min(found)[-1]
+        places[job] = (0, best, row)
+        for gpu in range(best, best + gpus):
+            batch[gpu] |= runs
+    return places
+
+
+def _taken(problem: Problem, free: list[bool], block: range) -> tuple[int, int]:
+    """Blocks of the sizes in demand that a place takes away, and the GPUs in them."""
+    after = [is_free and gpu not in block for gpu, is_free in enumerate(free)]
+    lost = [had - has for had, has in zip(_blocks_in(problem, free), _blocks_in(problem, after), strict=True)]
+    weighted = [times * count for times, count in zip(_size_demand(problem), lost, strict=True)]
+    return sum(weighted), sum(count << k for k, count in enumerate(weighted))
+
+
+def _size_demand(problem: Problem) -> list[int]:
+    """Waiting jobs by each size they offer, running ones by theirs, and one of each size that fits inside a node."""
+    found = [int(1 << k <= max(problem.topology.node_sizes)) for k in range(problem.topology.classes)]
+    for job in range(problem.jobs):
+        for row in range(problem.option_ptr[job], problem.option_ptr[job + 1]):
+            if problem.job_refusal[job] == 0 and problem.option_class[row] >= 0:
+                found[problem.option_class[row]] += 1
+    for gpus in problem.running_gpus.tolist():
+        found[gpus.bit_length() - 1] += 1
+    return found
+
+
+def _blocks_in(problem: Problem, free: list[bool]) -> list[int]:
+    borders = problem.topology.node_first.tolist()
+    return block_counts([free[begin:end] for begin, end in pairwise(borders)])

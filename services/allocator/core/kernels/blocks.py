@@ -213,14 +213,14 @@ def scan(g, k, steps, hold, window_lo, window_hi, tight, data):
                 if far < best_far:
                     best_first, best_far = i, far
                 continue
-            idle = _idle_around(g, i, 1 << k, start, min(start + steps, g.steps))
+            idle = idle_around(g, i, 1 << k, start, min(start + steps, g.steps))
             if far < best_far or idle < best_idle:
                 best_first, best_idle, best_far = i, idle, far
     return start, best_first
 
 
 @njit(cache=True)
-def _idle_around(g, first, size, start, end):
+def idle_around(g, first, size, start, end):
     """Idle GPU-steps directly before `start` and after `end` on these GPUs: what a placement there cuts into."""
     idle, hi = 0, ZERO
     for i in range(first, first + size):

@@ -22,6 +22,7 @@ from services.allocator.core.kernels.search import (
     value_order,
     work_of,
 )
+from services.allocator.core.kernels.settle import settle_all
 
 
 @njit(cache=True)
@@ -37,9 +38,11 @@ def follow(f, kept, segments, iterations, seed, finish_share):
     order = _followed_order(f, kept, by_value, forced)
     empty = g.bits.copy()
     total = build(w, g, order, forced, margin, g.flat)
+    g.bits[:] = empty
     if iterations > 0:
-        g.bits[:] = empty
         improve(w, g, order, forced, margin, total, iterations, seeded(seed))
+        g.bits[:] = empty
+    settle_all(f, w, g, order)
     return g.place, segments
 
 

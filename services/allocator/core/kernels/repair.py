@@ -29,6 +29,7 @@ from services.allocator.core.kernels.caps import allowed, charge
 from services.allocator.core.kernels.layout import blocked_words, lay_out, running_words
 from services.allocator.core.kernels.place import place_job
 from services.allocator.core.kernels.search import close_grid, empty_grid, margin_density, value_order, work_of
+from services.allocator.core.kernels.settle import settle
 
 
 @njit(cache=True)
@@ -57,9 +58,10 @@ def repair(f, kept, segments, known, retries, finish_share):
     margin = margin_density(f, g, order)
     for j in order:
         place_job(w, g, j, -1, margin, g.flat)
-    if retries > 0:
-        for j in value_order(f, waiting)[:retries]:
-            place_job(w, g, j, -1, margin, g.flat)
+    tried = value_order(f, waiting)[:retries]
+    for j in tried:
+        place_job(w, g, j, -1, margin, g.flat)
+    settle(f, w, g, np.concatenate((order, tried)))
     return g.place, segments
 
 

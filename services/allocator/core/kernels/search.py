@@ -35,6 +35,7 @@ from services.allocator.core.kernels.caps import fill_room
 from services.allocator.core.kernels.layout import LAYOUTS, lay_out, running_words
 from services.allocator.core.kernels.near import fill_near
 from services.allocator.core.kernels.place import place_job, put
+from services.allocator.core.kernels.settle import settle, settle_all
 
 FLAT_GPUS_MAX = 512  # above it scanning nodes first beats scanning all blocks
 STARTS_MAX = 4  # different layouts and margins tried; more starts leave each too few candidates
@@ -321,11 +322,11 @@ def _begin(f, w, start, order, full):
 
 
 @njit(cache=True)
-def solve(f, iterations, seed, finish_share):
+def solve(f, iterations, seed, finish_share, settles=True):
     """The fast mode. Returns job rows (start, first GPU, option, gain) and application segments.
 
     The first start alone is the first legal grid. With a budget, the first half of it improves several starts that
-    differ in layout and margin, the second half the best of them.
+    differ in layout and margin, the second half the best of them. `settles`: the last look at places (`settle.py`).
     """
     w = work_of(f, finish_share)
     everybody = np.ones(f.jobs.shape[0], np.bool_)
@@ -335,6 +336,8 @@ def solve(f, iterations, seed, finish_share):
     margin = full
     if iterations <= 0 or len(order) < 2:
         build(w, g, order, forced, margin, g.flat)
+        if settles:
+            settle(f, w, g, order)
         return g.place, segments
     random = seeded(seed)
     starts = min(STARTS_MAX, 1 + iterations // ITERATIONS_PER_START_MIN)
@@ -353,6 +356,9 @@ def solve(f, iterations, seed, finish_share):
             total, g, segments, order, forced, margin, empty = total2, g2, segments2, order2, forced2, margin2, empty2
     g.bits[:] = empty
     improve(w, g, order, forced, margin, total, iterations - (starts * each if starts > 1 else 0), random)
+    if settles:
+        g.bits[:] = empty
+        settle_all(f, w, g, order)
     return g.place, segments
 
 
