@@ -58,7 +58,7 @@ def repair(f, kept, segments, known, retries, finish_share):
     margin = margin_density(f, g, order)
     for j in order:
         place_job(w, g, j, -1, margin, g.flat)
-    tried = value_order(f, waiting)[:retries]
+    tried = value_order(f, waiting)[:retries] if retries > 0 else order[:0]
     for j in tried:
         place_job(w, g, j, -1, margin, g.flat)
     settle(f, w, g, np.concatenate((order, tried)))
