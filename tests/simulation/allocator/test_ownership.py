@@ -11,10 +11,11 @@ import pytest
 
 from schemas.codec import decode_record
 from schemas.decisions import DecisionMade
-from schemas.jobs import JobAccepted
+from schemas.jobs import JobAccepted, JobRevoked
 from schemas.messages import message
 from schemas.status import JobState, JobStatusChanged
 from services.allocator.core.reader import read
+from services.allocator.core.silence import START_WALL_MS_MAX
 from services.allocator.core.state import State
 from services.allocator.shell.loop import Allocator
 from services.runtime.bus.faults import FaultPlan, TopicFaults, Unknown
@@ -238,3 +239,36 @@ def test_a_rebalance_during_the_way_out_breaks_nothing():
         return stopped
 
     assert run_virtual(main, build.START_MS) == ["c0", "c1", "late"]
+
+
+def test_the_end_of_a_cancelled_job_whose_start_is_given_up_is_told_though_nothing_else_happens() -> None:
+    """Time alone ends it: there is no event to decide on, nor anything to start or stop."""
+
+    async def main(clock: VirtualClock) -> tuple[list[JobState], int, int]:
+        bus = MemoryBus(build.topic_partitions(), clock=clock)
+        process = Process(bus, clock, "a")
+        producer = bus.producer("upstream")
+        await producer.start()
+        placed = [build.node("n00"), build.accepted("j", 8), build.forecast("j", {8: 600})]
+        for number, event in enumerate(placed):
+            key = "n00" if number == 0 else "j"
+            await producer.send(
+                message(event, key=key, id=str(number), source="/t", time_ms=clock.now_ms(), partition=0)
+            )
+        await clock.sleep_wall(5)
+        revoked = JobRevoked(job_id="j", cluster=build.CLUSTER, revoked_ms=clock.now_ms())
+        await producer.send(message(revoked, key="j", id="r", source="/t", time_ms=clock.now_ms(), partition=0))
+        await clock.sleep_wall(START_WALL_MS_MAX / 1000 - 60)
+        before = len(bus.records("decisions"))
+        await clock.sleep_wall(120)
+        after = len(bus.records("decisions"))
+        await clock.sleep_wall(3_600)
+        process.stop.set()
+        await process.task
+        told = [decode_record(record).event for record in bus.records("job-status")]
+        states = [event.state for event in told if isinstance(event, JobStatusChanged)]
+        return states, after - before, len(bus.records("decisions")) - after
+
+    states, written, later = run_virtual(main, build.START_MS)
+    assert states[-2:] == [JobState.STOPPING, JobState.CANCELLED]
+    assert (written, later) == (1, 0), "one decision tells it, and none is written for nothing"
