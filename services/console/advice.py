@@ -32,7 +32,8 @@ REASON_HELP: dict[Reason, tuple[str, ...]] = {
     ),
     Reason.NOT_BEFORE: ("Nothing has to be done: it may start only later.",),
     Reason.SIZE_EXCEEDS_POOL: (
-        "Cancel it and submit it with a size the pool can form (`gpugrid nodes` shows the nodes), or name another pool.",
+        "Cancel it and submit it with a size the pool can form, or name another pool.",
+        "A block lies inside one node, or is whole nodes side by side that add up to it: `gpugrid nodes` shows the nodes.",
     ),
     Reason.MEMORY_EXCEEDS_GPU: (
         "Ask for less memory per GPU, use more GPUs with less memory each, or name a pool with larger GPUs.",
@@ -64,9 +65,14 @@ REASON_HELP: dict[Reason, tuple[str, ...]] = {
         "To start in a certain pool, submit it with that pool alone (`--pool`).",
     ),
     Reason.QUEUE_LIMIT: ("Nothing has to be done: it is planned when earlier ones have started.",),
-    Reason.RESERVED: (
-        "Wait for the reservation to end, or ask the operator to release it (`gpugrid reservations`).",
-        "Cards that are to be cut are back when the order is over: `gpugrid nodes` shows it.",
+    Reason.RESERVED: ("Wait for the reservation to end, or ask the operator to release it (`gpugrid reservations`).",),
+    Reason.TO_BE_CUT: (
+        "Nothing has to be done if the cards come back to its pool; `gpugrid nodes` shows the order, and when it is over.",
+        "Otherwise offer sizes that fit beside them, or have the cards left as they are (`gpugrid partition`).",
+    ),
+    Reason.CUT_FOR_ANOTHER_POOL: (
+        "Offer sizes that fit beside them, or name the pool that they are cut for: `gpugrid nodes` shows how cards are cut.",
+        "Have cards cut for its pool again: `gpugrid partition NODE --cards … --pool POOL`.",
     ),
     Reason.BEYOND_WINDOW: ("Nothing has to be done: the window moves on and the job comes into it.",),
     Reason.DEPENDENCY: ("See where the other job is: `gpugrid why OTHER-JOB`.",),

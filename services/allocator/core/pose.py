@@ -32,6 +32,7 @@ from services.allocator.core.problem import (
     build_problem,
 )
 from services.allocator.core.reasons import Reason
+from services.allocator.core.slots import card_states
 from services.allocator.core.speeds import expected_s
 from services.allocator.core.state import PARTS_ALIVE, App, Job, State
 from services.allocator.core.topology import size_class
@@ -91,6 +92,7 @@ def pose(
         gpu_state=_gpu_states(state, layout),
         domains=domain_numbers(layout.nodes),
         lacking=lacking,
+        card_state=card_states(state, layout),
         penalty_ratio=policy.penalty_ratio,
         decay_end=policy.decay_end,
     )

@@ -47,6 +47,14 @@ class GpuState(IntEnum):
     UNUSABLE = 2
 
 
+class CardState(IntEnum):
+    """How the card of a GPU or slot is cut. Only why a job waits depends on it: what may be used is in `GpuState` and reservations."""
+
+    HERE = 0
+    TO_BE_CUT = 1  # by an order that is open; nothing new until it is over
+    ELSEWHERE = 2  # healthy, and cut for another pool
+
+
 @dataclass(frozen=True, slots=True)
 class Option:
     """One offered size. `duration_steps` (P50) is used for value and against other batch work, `hold_steps` (P90)
@@ -152,6 +160,7 @@ class Problem:
     running_caps: Ints
     domains: Ints  # per GPU, see `near.py`; empty where nothing is known
     lacking: Ints  # rows of data × GPUs, running sums
+    card_state: Ints  # per GPU; empty where no card is or will be cut
     penalty_ratio: int  # thousandths
     weight_one: int
     weight: Ints
@@ -214,6 +223,7 @@ def build_problem(
     gpu_state: Sequence[int] | Ints | None = None,
     domains: Sequence[int] = (),
     lacking: Sequence[Sequence[int]] = (),
+    card_state: Sequence[int] = (),
     penalty_ratio: float = 7.0,
     decay_end: float = 0.5,
 ) -> Problem:
@@ -229,6 +239,8 @@ def build_problem(
         raise ValueError(f"gpu_state has {len(state)} entries for {gpus} GPUs")
     if domains and len(domains) != gpus:
         raise ValueError(f"domains has {len(domains)} entries for {gpus} GPUs")
+    if card_state and len(card_state) != gpus:
+        raise ValueError(f"card_state has {len(card_state)} entries for {gpus} GPUs")
     option_ptr, option_table = _option_rows(queued, topology, steps)
     app_table, app_demand, held_app = _application_rows(applications, gpus, steps)
     blocked = _reservation_rows(reservations, gpus, steps)
@@ -264,6 +276,7 @@ def build_problem(
         running_caps=running_caps,
         domains=_column(domains),
         lacking=running_sums(lacking, gpus),
+        card_state=_column(card_state),
         penalty_ratio=ratio,
         weight_one=weight_one,
         weight=weight,

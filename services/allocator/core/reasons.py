@@ -39,6 +39,8 @@ class Reason(IntEnum):
     SIZE_EXCEEDS_CARD = 23
     PROMISED = 24
     WAITS_FOR_BETTER_POOL = 25
+    TO_BE_CUT = 26
+    CUT_FOR_ANOTHER_POOL = 27
 
     @property
     def public_name(self) -> str:
@@ -59,15 +61,17 @@ SENTENCES: dict[Reason, str] = {
     Reason.BEHIND_PRIORITY: "Jobs of higher value use the window's GPUs; this job has no planned start yet.",
     Reason.PLANNED_LATER: "The job has a planned start; starting it now would delay work of higher value.",
     Reason.NOT_BEFORE: "The job may not start before a later step.",
-    Reason.SIZE_EXCEEDS_POOL: "Every size the job offers is larger than any block this pool can form.",
+    Reason.SIZE_EXCEEDS_POOL: "This pool's nodes form no block of any size the job offers, even if all are whole and empty.",
     Reason.MEMORY_EXCEEDS_GPU: "The job needs more memory per GPU than this pool's GPUs have.",
-    Reason.NODE_DEGRADED: "What would fit is on suspect, silent, draining or lost nodes, or on cards that are cut for another pool.",
+    Reason.NODE_DEGRADED: "What would fit is on suspect, silent, draining or lost nodes, or on GPUs that are broken or in quarantine.",
     Reason.NO_CAPACITY: "The pool has no usable GPU at all.",
     Reason.CLUSTER_UNKNOWN: "No such cluster is configured.",
     Reason.POOL_UNKNOWN: "The cluster has no such pool.",
     Reason.AWAITING_FORECAST: "The duration forecast hasn't arrived yet; it is waited for briefly.",
     Reason.QUOTA_EXCEEDED: "Its team, user or queue already holds as many GPUs as the rules allow.",
-    Reason.RESERVED: "A fitting block is free now, but an operator reserved it, or ordered its cards to be cut for another pool.",
+    Reason.RESERVED: "A fitting block is free now, but an operator reserved it.",
+    Reason.TO_BE_CUT: "A fitting block is free now, but an operator ordered its cards to be cut anew; they get nothing until then.",
+    Reason.CUT_FOR_ANOTHER_POOL: "What would fit is on cards that are cut for another pool at present.",
     Reason.BEYOND_WINDOW: "The job may only start after the end of the planning window.",
     Reason.DEPENDENCY: "The job waits for another job to end.",
     Reason.HELD_BY_OPERATOR: "An operator holds the job.",

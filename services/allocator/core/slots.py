@@ -13,8 +13,9 @@ from schemas.commands import RepartitionCards
 from schemas.executions import CardsShaped
 from schemas.placements import Reshape
 from schemas.records import Now
-from services.allocator.core.layout import slots_on
+from services.allocator.core.layout import Layout, slots_on
 from services.allocator.core.lifecycle import part_ended
+from services.allocator.core.problem import CardState
 from services.allocator.core.state import (
     PART_LOST,
     PARTS_ALIVE,
@@ -112,6 +113,20 @@ def withheld_on(state: State, node: Node) -> list[int]:
     """Slots of the node on cards that are to be cut anew."""
     orders = (order for order in state.repartitions.values() if node.machine and order.machine == node.machine)
     return slots_on(node, sorted({card for order in orders for card in order.cards}))
+
+
+def card_states(state: State, layout: Layout) -> list[int]:
+    """Per GPU of a pool how its card is cut; empty where all are whole, or cut for it to stay so."""
+    if not any(node.absent or (node.machine and state.repartitions) for node in layout.nodes):
+        return []
+    found: list[int] = []
+    for node in layout.nodes:
+        withheld, absent = set(withheld_on(state, node)), set(node.absent)
+        for slot in range(node.size):
+            sound = node.takes_new and node.healthy[slot] and slot not in node.quarantined
+            elsewhere = CardState.ELSEWHERE if sound and slot in absent else CardState.HERE
+            found.append(CardState.TO_BE_CUT if slot in withheld and slot not in absent else elsewhere)
+    return found
 
 
 def cards_detail(state: State, node: Node) -> str:

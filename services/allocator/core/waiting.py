@@ -13,10 +13,13 @@ import numpy as np
 from services.allocator.core.columns import OptionColumn
 from services.allocator.core.kernels.rows import has_open_block
 from services.allocator.core.plan import Plan
-from services.allocator.core.problem import GpuState, Ints, Problem
+from services.allocator.core.problem import CardState, GpuState, Ints, Problem
 from services.allocator.core.reasons import Reason
 
 _SHAPE_COLUMNS = [OptionColumn.CLASS, OptionColumn.HOLD]
+_WITHHELD = (("free_or_reserved", Reason.RESERVED), ("free_or_withheld", Reason.TO_BE_CUT))
+"""What to say where a block is free but for what operators ordered: a reservation ends by itself, so it is named where it alone stands
+in the way; an order to cut cards is named where nothing fits without them."""
 BLOCKERS_MAX = 8  # ids named per job: enough to act on, small enough for an event
 
 
@@ -86,10 +89,14 @@ class Openings:
         self.any_gpu = bool((problem.gpu_state != GpuState.UNUSABLE).any())
         self.free_count = int((idle & (self.reserved > 0)).sum())
         # per mask: GPUs that are open at step 0, and the step from which each is needed by somebody else
+        cards = problem.card_state if len(problem.card_state) else np.full(gpus, CardState.HERE, np.int64)
+        always = np.full(gpus, steps, np.int64)
         self._masks = {
-            "usable": (usable, np.full(gpus, steps, np.int64)),
+            "usable": (usable, always),
+            "usable_or_cut": (usable | (cards == CardState.ELSEWHERE), always),
             "free": (idle & (self.reserved > 0), np.minimum(self.guard, self.reserved)),
-            "free_or_reserved": (idle, self.guard),
+            "free_or_reserved": (idle & (cards != CardState.TO_BE_CUT), self.guard),
+            "free_or_withheld": (idle, self.guard),
         }
         self.promised = promised is not None
         if promised is not None:
@@ -115,24 +122,28 @@ class Openings:
 
 def _reason(problem: Problem, now: Openings, rows: list[tuple[int, int]], earliest: int, planned: bool) -> Reason:
     """The first of the known causes that applies, from the most to the least permanent. Rows: (size class, hold)."""
+    if not rows and problem.gpus:
+        return Reason.SIZE_EXCEEDS_POOL
     if not now.any_gpu:
         return Reason.NO_CAPACITY
-    if not rows:
-        return Reason.SIZE_EXCEEDS_POOL
     if earliest >= problem.steps:
         return Reason.BEYOND_WINDOW
     if earliest > 0:
         return Reason.NOT_BEFORE
     if not any(now.has_block("usable", k) for k, _ in rows):
-        return Reason.NODE_DEGRADED
+        cut = any(now.has_block("usable_or_cut", k) for k, _ in rows)
+        return Reason.CUT_FOR_ANOTHER_POOL if cut else Reason.NODE_DEGRADED
     if not any(now.has_block("free", k) for k, _ in rows):
-        if any(now.has_block("free_or_reserved", k) for k, _ in rows):
-            return Reason.RESERVED
+        for mask, reason in _WITHHELD:
+            if any(now.has_block(mask, k) for k, _ in rows):
+                return reason
         short = now.free_count < min(1 << k for k, _ in rows)
         return Reason.WAITING_FOR_GPUS if short else Reason.FRAGMENTED
     if not any(now.has_block("free", k, hold) for k, hold in rows):
-        open_longer = any(now.has_block("free_or_reserved", k, hold) for k, hold in rows)
-        return Reason.RESERVED if open_longer else Reason.APPLICATION_RETURN
+        for mask, reason in _WITHHELD:
+            if any(now.has_block(mask, k, hold) for k, hold in rows):
+                return reason
+        return Reason.APPLICATION_RETURN
     if now.promised and not any(now.has_block("unpromised", k, hold) for k, hold in rows):
         return Reason.PROMISED
     return Reason.PLANNED_LATER if planned else Reason.BEHIND_PRIORITY

@@ -50,6 +50,10 @@ REASONS = {
     "running_limit": "enough jobs run",
     "queue_limit": "queue limit",
     "takes_a_place": "takes a place",
+    "size_exceeds_pool": "no block so large",
+    "reserved": "reserved",
+    "to_be_cut": "cards to be cut",
+    "cut_for_another_pool": "cards cut elsewhere",
 }
 """Short enough for a narrow column; the public names stand in docs, the sentences in `gpugrid why`."""
 BAR = "▏▎▍▌▋▊▉█"

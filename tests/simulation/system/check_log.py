@@ -25,6 +25,7 @@ from services.allocator.core.verify_commit import verify_commit
 from tests.simulation.system.check_jobs import Life
 from tests.simulation.system.check_restores import passed_over
 from tests.simulation.system.check_silence import held_by_applications, taken_in_silence
+from tests.simulation.system.check_slots import said_of_orders
 from tests.simulation.system.evidence import Evidence
 from tests.simulation.system.stack import POLICY
 from tests.simulation.system.world import CLUSTER
@@ -76,6 +77,8 @@ class LogWalk:
             for sentence in taken_in_silence(held, state, record.inputs):
                 self._wrong(record.sequence, sentence)
             for sentence in passed_over(state, record.effects, self._memory_mib, POLICY, now):
+                self._wrong(record.sequence, sentence)
+            for sentence in said_of_orders(state, record.effects):
                 self._wrong(record.sequence, sentence)
             for sentence in verify_commit(state, record.effects, POLICY, now):
                 self._wrong(record.sequence, sentence)

@@ -5,7 +5,11 @@ Owns: the comparison of slots with cards. Refuses: anybody's state but the log's
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from schemas.decisions import Effect, Waits
 from schemas.executions import CardsShaped
+from services.allocator.core.reasons import Reason
 from services.allocator.core.state import State
 from tests.simulation.system.evidence import Evidence
 from tests.simulation.system.machine import Held
@@ -31,6 +35,24 @@ def check_slots(evidence: Evidence, state: State) -> list[str]:
                 if held.from_ms <= until_ms and _until(held) > cutting.from_ms:
                     found.append(f"card {card} was being cut while {held.key[0]} was on it")
     return found + (_in_the_end(evidence, state) if evidence.drained else [])
+
+
+def said_of_orders(state: State, effects: Sequence[Effect]) -> list[str]:
+    """Nobody is told to wait for what nobody ordered: to have cards cut, or to keep GPUs for a window."""
+    machines = {order.machine for order in state.repartitions.values()}
+    cut = {node.pool for node in state.nodes.values() if node.machine in machines}
+    withheld = {f"{order}/{node}" for order in state.repartitions for node in state.nodes}
+    leaving = {part.node for app in state.apps.values() for part in app.parts if state.nodes[part.node].draining}
+    kept = bool(set(state.reservations) - withheld or state.preemptions or leaving)
+    found = []
+    for effect in effects:
+        if not isinstance(effect, Waits):
+            continue
+        if effect.reason == Reason.TO_BE_CUT.public_name and cut.isdisjoint(state.jobs[effect.job_id].pools):
+            found.append(f"{effect.job_id} waits for cards to be cut, and no such order is open")
+        if effect.reason == Reason.RESERVED.public_name and not kept:
+            found.append(f"{effect.job_id} waits for a reservation, and there is none")
+    return found
 
 
 def _holds(evidence: Evidence, card: int) -> list[tuple[Held, int]]:

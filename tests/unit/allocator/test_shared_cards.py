@@ -94,7 +94,8 @@ def test_a_card_is_cut_anew_only_when_it_is_empty_and_then_offers_its_slots() ->
 def test_a_failed_cut_gives_the_cards_back_and_keeps_the_cause() -> None:
     driver = shared(halves=0).give(order("p1", list(range(CARDS)), HALF, build.START_MS))
     driver.give(build.accepted("w", 1), build.forecast("w", {1: 600}))
-    assert driver.job("w").reason == "reserved"
+    assert driver.job("w").reason == "to_be_cut"
+    assert "an operator ordered its cards to be cut anew" in driver.status("w").detail
     driver.give(shaped([WHOLE] * 8, 2, "p1", done=False, detail="card 0: In use by another client"))
     assert driver.job("w").parts
     assert driver.state.cuts[MACHINE].detail == "card 0: In use by another client"
@@ -175,6 +176,13 @@ def test_a_node_that_is_lost_in_the_middle_comes_back_and_answers(asked_before_t
     driver.give(shaped([HALF] * 2 + [WHOLE] * 6, 3, "p1"))
     driver.give(half_job("h", 2), build.forecast("h", {2: 600}))
     assert slots_of(driver, "h") in ([0, 1], [2, 3])
+
+
+def test_a_job_that_fits_only_on_cards_of_another_pool_is_told_so_and_a_drain_of_them_is_another_matter() -> None:
+    driver = shared(halves=2).give(build.accepted("w", 8), build.forecast("w", {8: 600}))
+    assert driver.job("w").reason == "cut_for_another_pool"
+    driver.give(DrainNode(node=MACHINE, cluster="c0", ordered_ms=driver.now_ms))
+    assert driver.job("w").reason == "node_degraded"
 
 
 def test_a_drain_of_the_machine_means_all_its_nodes() -> None:

@@ -36,6 +36,37 @@ CASES: list[tuple[Reason, Problem]] = [
     (Reason.APPLICATION_RETURN, board(applications=[Application("app", 9000, (0, 3, 3, 3))])),
     (Reason.RESERVED, board(reservations=[Reservation("v", 0, 4, 0, 2)])),
     (Reason.RESERVED, board(reservations=[Reservation("v", 0, 4, 1, 3)])),
+    (Reason.TO_BE_CUT, board(reservations=[Reservation("o", 0, 4, 0, 4)], card_state=[1] * 4)),
+    (
+        Reason.RESERVED,
+        board(reservations=[Reservation("o", 0, 2, 0, 4), Reservation("v", 2, 2, 0, 4)], card_state=[1, 1, 0, 0]),
+    ),
+    (
+        Reason.TO_BE_CUT,
+        board(reservations=[Reservation("o", 0, 3, 0, 4), Reservation("v", 3, 1, 1, 4)], card_state=[1, 1, 1, 0]),
+    ),
+    (
+        Reason.WAITING_FOR_GPUS,
+        board(running=running((0, 4)), reservations=[Reservation("o", 0, 4, 0, 4)], card_state=[1] * 4),
+    ),
+    (Reason.CUT_FOR_ANOTHER_POOL, board(gpu_state=[0, 2, 2, 0], card_state=[0, 2, 2, 0])),
+    (
+        Reason.NODE_DEGRADED,
+        board(gpu_state=[0, 2, 2, 0], card_state=[0, 2, 0, 0], queued=[QueuedJob("job", 1000, (Option(4, 2),))]),
+    ),
+    (Reason.SIZE_EXCEEDS_POOL, board(node_sizes=(6, 6), queued=[QueuedJob("job", 1000, (Option(8, 2),))])),
+    (
+        Reason.SIZE_EXCEEDS_POOL,
+        board(node_sizes=(6, 6), gpu_state=[1] * 12, queued=[QueuedJob("job", 1000, (Option(8, 2),))]),
+    ),
+    (
+        Reason.SIZE_EXCEEDS_POOL,
+        board(node_sizes=(6, 6), gpu_state=[2] * 12, queued=[QueuedJob("job", 1000, (Option(8, 2),))]),
+    ),
+    (
+        Reason.NODE_DEGRADED,
+        board(node_sizes=(4, 4), gpu_state=[0] * 4 + [2] * 4, queued=[QueuedJob("job", 1000, (Option(8, 2),))]),
+    ),
     (Reason.NOT_BEFORE, board(queued=[QueuedJob("job", 1000, (Option(2, 2),), earliest_step=1)])),
     (Reason.BEYOND_WINDOW, board(queued=[QueuedJob("job", 1000, (Option(2, 2),), earliest_step=4)])),
     (Reason.SIZE_EXCEEDS_POOL, board(queued=[QueuedJob("job", 1000, (Option(8, 2),))])),
