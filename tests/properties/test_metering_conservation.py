@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from fractions import Fraction
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from schemas.base import Event
 from schemas.demand import DemandObserved
@@ -19,13 +21,17 @@ T0 = build.START_MS
 UNTIL = T0 + 10_000
 
 
+SLOTS = {"n1": 2, "n2": 3, "n3": 7}
+"""Nodes whose GPUs are slots of shared cards, so many per card."""
+
+
 @st.composite
-def histories(draw: st.DrawFn) -> tuple[list[Event], int]:
+def histories(draw: st.DrawFn) -> tuple[list[Event], int | Fraction]:
     """(events, GPU-milliseconds that executors recorded until UNTIL): every attempt starts once and ends at most once."""
-    events: list[Event] = []
-    recorded = 0
+    events: list[Event] = [replace(build.node(name, gpus=14), slots_per_card=count) for name, count in SLOTS.items()]
+    recorded: int | Fraction = 0
     for number in range(draw(st.integers(1, 5))):
-        name = f"j{number}"
+        name, share = f"j{number}", Fraction(1, SLOTS.get(f"n{number}", 1))
         events.append(build.accepted(name, 1, team=f"team{number % 2}"))
         at_ms = T0 + draw(st.integers(0, 3000))
         attempts = draw(st.integers(1, 3))
@@ -47,7 +53,7 @@ def histories(draw: st.DrawFn) -> tuple[list[Event], int]:
                 )
             last = attempt == attempts
             if last and draw(st.booleans()):
-                recorded += gpus * max(0, UNTIL - at_ms)
+                recorded += gpus * share * max(0, UNTIL - at_ms)
                 break
             if last:
                 events.append(build.completed(name, f"n{number}", end_ms, attempt=attempt))
@@ -56,7 +62,7 @@ def histories(draw: st.DrawFn) -> tuple[list[Event], int]:
                 events.append(
                     build.stopped(name, f"n{number}", end_ms, cause, attempt=attempt, checkpointed=draw(st.booleans()))
                 )
-            recorded += gpus * max(0, min(end_ms, UNTIL) - min(at_ms, UNTIL))
+            recorded += gpus * share * max(0, min(end_ms, UNTIL) - min(at_ms, UNTIL))
             at_ms = end_ms + draw(st.integers(0, 1000))
     return events, recorded
 
@@ -70,7 +76,7 @@ def rows(events: Sequence[Event], window: Window):
 
 @settings(max_examples=150, deadline=None)
 @given(histories())
-def test_the_sum_of_all_rows_is_what_executors_recorded(history: tuple[list[Event], int]):
+def test_the_sum_of_all_rows_is_what_executors_recorded(history: tuple[list[Event], int | Fraction]):
     events, recorded = history
     found = rows(events, Window(T0, UNTIL))
     assert sum(row.held_gpu_ms for row in found) == recorded
@@ -103,10 +109,39 @@ def test_however_it_is_grouped_the_groups_add_up_to_the_total(history, by: By):
     events, recorded = history
     window = Window(T0, UNTIL)
     report = report_of(rows(events, window), by, window)
-    for part in ("held_h", "effective_h", "idle_h", "lost_h", "jobs", "completed", "interruptions", "resumptions"):
+    for part in (
+        "held_h",
+        "slot_hours",
+        "effective_h",
+        "idle_h",
+        "lost_h",
+        "jobs",
+        "completed",
+        "interruptions",
+        "resumptions",
+    ):
         total = getattr(report.total, part)
         assert abs(sum(getattr(group, part) for group in report.groups) - total) < 1e-9
     assert abs(report.total.held_h - recorded / GPU_HOUR_MS) < 1e-9
+
+
+@settings(max_examples=80, deadline=None)
+@given(st.sampled_from(sorted(SLOTS)), st.integers(0, 3000), st.integers(0, 12_000), st.randoms(use_true_random=False))
+def test_all_slots_of_a_card_together_are_the_card(node: str, from_ms: int, run_ms: int, random):
+    """One job per slot of a card, beside a whole card held as long."""
+    events: list[Event] = [replace(build.node(node, gpus=SLOTS[node]), slots_per_card=SLOTS[node])]
+    held = [("whole", "n0", 0), *((f"part{slot}", node, slot) for slot in range(SLOTS[node]))]
+    for name, where, gpu in held:
+        at_ms = T0 + from_ms
+        start = JobStarted(
+            job_id=name, attempt=1, node=where, cluster="c0", time_ms=at_ms, wall_ms=at_ms, gpus=[gpu], sequence=1
+        )
+        events += [build.accepted(name, 1), start, build.completed(name, where, at_ms + run_ms)]
+    random.shuffle(events)
+    found = {row.name: row for row in rows(events, Window(T0, UNTIL))}
+    parts = [row for name, row in found.items() if name != "whole"]
+    assert sum(row.held_gpu_ms for row in parts) == found["whole"].held_gpu_ms
+    assert sum(row.slot_ms for row in parts) == SLOTS[node] * found["whole"].held_gpu_ms
 
 
 @st.composite

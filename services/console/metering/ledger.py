@@ -92,7 +92,8 @@ class Hold:
 
 @dataclass(slots=True)
 class Ledger:
-    """Everything folded so far. `reports`: per node, what ran there at a moment; `idle`: GPUs found idle, per node and moment."""
+    """Everything folded so far. `reports`: per node, what ran there at a moment; `idle`: GPUs found idle, per node and moment;
+    `slots_per_card`: of nodes whose GPUs are parts of cards."""
 
     parts: dict[PartKey, Part] = field(default_factory=dict)
     attempts: dict[str, dict[int, list[str]]] = field(default_factory=dict)
@@ -104,6 +105,7 @@ class Ledger:
     idle: dict[str, dict[int, frozenset[int]]] = field(default_factory=dict)
     served: dict[str, dict[int, ServedWindow]] = field(default_factory=dict)
     usage: dict[str, JobUsage] = field(default_factory=dict)
+    slots_per_card: dict[str, int] = field(default_factory=dict)
     acceptance: Acceptance = field(default_factory=Acceptance)
 
     def fold(self, event: Event) -> None:
@@ -131,6 +133,8 @@ class Ledger:
                 if known is None or event.sequence >= known[0]:
                     self.final[event.job_id] = (event.sequence, event.state)
             case NodeStateChanged():
+                if event.slots_per_card > 1:
+                    self.slots_per_card[event.node] = event.slots_per_card
                 found = frozenset(
                     one.gpu for one in event.findings if one.code is FindingCode.IDLE_HELD and one.gpu is not None
                 )

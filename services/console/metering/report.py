@@ -5,13 +5,13 @@ Hours are for people; sums are made in GPU-milliseconds before. Read next: `repo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from math import fsum
 
 from schemas.status import JobState
-from services.console.metering.account import RUNNING, WAITING, Row, Window
+from services.console.metering.account import RUNNING, WAITING, GpuMs, Row, Window
 from services.console.metering.served import sum_of
 
 GPU_HOUR_MS = 3_600_000
@@ -32,6 +32,8 @@ class By(StrEnum):
 @dataclass(frozen=True, slots=True)
 class Group:
     """One line of a report. `success`: completed ÷ (completed + failed + timed out); None if none ended so.
+
+    A slot of a shared card counts as its part of a GPU; `slot_hours`: slot-hours, each slot as one, which are in `held_h` by their parts.
 
     The rest is what applications report: `requests` answered in all, `requests_ok` the share without an error, latency, and in
     `hours_per_unit` GPU-hours per 1,000 requests or per million tokens. None or missing where none does.
@@ -59,6 +61,7 @@ class Group:
     latency_p50_s: float | None = None
     latency_p99_s: float | None = None
     hours_per_unit: dict[str, float] = field(default_factory=dict)
+    slot_hours: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,13 +102,13 @@ def _group(name: str, rows: Sequence[Row], starved_after_s: float) -> Group:
     completed = states.get(JobState.COMPLETED.value, 0)
     ended = completed + sum(states.get(state, 0) for state in ENDED_BADLY)
     served = sum_of(row.served for row in rows)
-    job_gpu_ms = sum(row.held_gpu_ms for row in jobs)
+    job_h = _hours(row.held_gpu_ms for row in jobs)
     return Group(
         name=name,
-        held_h=sum(row.held_gpu_ms for row in rows) / GPU_HOUR_MS,
-        effective_h=sum(row.effective_gpu_ms for row in rows) / GPU_HOUR_MS,
-        idle_h=sum(row.idle_gpu_ms for row in rows) / GPU_HOUR_MS,
-        lost_h=sum(row.lost_gpu_ms for row in rows) / GPU_HOUR_MS,
+        held_h=_hours(row.held_gpu_ms for row in rows),
+        effective_h=_hours(row.effective_gpu_ms for row in rows),
+        idle_h=_hours(row.idle_gpu_ms for row in rows),
+        lost_h=_hours(row.lost_gpu_ms for row in rows),
         jobs=len(jobs),
         completed=completed,
         failed=states.get(JobState.FAILED.value, 0),
@@ -117,19 +120,25 @@ def _group(name: str, rows: Sequence[Row], starved_after_s: float) -> Group:
         resumptions=sum(row.resumptions for row in jobs),
         starved=sum(row.wait_ms is not None and row.wait_ms > starved_after_s * 1000 for row in jobs),
         success=completed / ended if ended else None,
-        hours_per_completed=job_gpu_ms / GPU_HOUR_MS / completed if completed else None,
+        hours_per_completed=job_h / completed if completed else None,
         requests=served.requests,
         requests_ok=served.success,
         latency_p50_s=served.p50_s,
         latency_p99_s=served.p99_s,
         hours_per_unit=_hours_per_unit(rows),
+        slot_hours=_hours(row.slot_ms for row in rows),
     )
+
+
+def _hours(gpu_ms: Iterable[GpuMs]) -> float:
+    """Rounded once, after the sum."""
+    return float(sum(gpu_ms) / GPU_HOUR_MS)
 
 
 def _hours_per_unit(rows: Sequence[Row]) -> dict[str, float]:
     """`1,000 requests` → GPU-hours. A rate's name ends in `/s`; applications with several units count in each."""
     amounts: dict[str, list[float]] = {}
-    gpu_ms: dict[str, int] = {}
+    gpu_ms: dict[str, GpuMs] = {}
     for row in rows:
         for unit, amount in row.served.amounts:
             what = unit.removesuffix("/s")
@@ -140,5 +149,5 @@ def _hours_per_unit(rows: Sequence[Row]) -> dict[str, float]:
         amount = fsum(each)
         batch, text = (1_000_000, "million tokens") if what == "tokens" else (1_000, f"1,000 {what}")
         if amount > 0:
-            found[text] = gpu_ms[what] / GPU_HOUR_MS / amount * batch
+            found[text] = float(gpu_ms[what] / GPU_HOUR_MS) / amount * batch
     return found

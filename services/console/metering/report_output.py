@@ -57,13 +57,26 @@ def report_table(report: Report) -> Table:
     """For a terminal: GPU-hours first, then what they bought; how requests were served only where applications tell it."""
     told = (report.total.requests_ok, report.total.latency_p50_s, report.total.latency_p99_s)
     serving = any(one is not None for one in told)
-    headings = (report.by.value.upper(), "GPU-H", "EFFECTIVE", "IDLE", "LOST", "JOBS", "DONE", "SUCCESS", "GPU-H/DONE")
+    slots = ("SLOT-H",) if report.total.slot_hours else ()
+    headings = (
+        report.by.value.upper(),
+        "GPU-H",
+        *slots,
+        "EFFECTIVE",
+        "IDLE",
+        "LOST",
+        "JOBS",
+        "DONE",
+        "SUCCESS",
+        "GPU-H/DONE",
+    )
     requests = ("REQUESTS OK", "LATENCY P50", "P99") if serving else ()
     rest = ("INTERRUPTED", "RESUMED", "STARVED", "RUN", "WAIT", *requests, "PER OUTPUT")
     table = plain_table(*headings, *rest, right=(*headings[1:], *rest[:-1]))
     for group in (*report.groups, report.total):
         table.add_row(
-            group.name, _hours(group.held_h), _hours(group.effective_h), _hours(group.idle_h), _hours(group.lost_h),
+            group.name, _hours(group.held_h), *([_hours(group.slot_hours)] if slots else []),
+            _hours(group.effective_h), _hours(group.idle_h), _hours(group.lost_h),
             str(group.jobs), str(group.completed), "" if group.success is None else f"{group.success:.0%}",
             "" if group.hours_per_completed is None else _hours(group.hours_per_completed),
             str(group.interruptions), str(group.resumptions), str(group.starved), str(group.running), str(group.waiting),
@@ -130,6 +143,9 @@ def report_html(report: Report, now_ms: int) -> str:
     title = f"GPU-hours by {report.by.value}"
     span = f"{moment_text(window.since_ms, now_ms)} to {moment_text(window.until_ms, now_ms)} UTC"
     rows = report_rows(report)
+    if not report.total.slot_hours:
+        for row in rows:
+            del row["slot_hours"]
     heads = "".join(f"<th scope=col>{escape(_heading(name))}</th>" for name in rows[0])
     lines = "".join(
         "<tr>" + "".join(f"<td>{escape(_cell(value))}</td>" for value in row.values()) + "</tr>" for row in rows

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
+
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from schemas.executions import HeldGpus, JobCheckpointed, JobStarted, NodeReported, StopCause
 from schemas.nodes import Finding, FindingCode
@@ -11,8 +14,9 @@ from schemas.status import JobState, JobStatusChanged
 from schemas.usage import JobUsage
 from services.console.metering.account import Window, rows_of
 from services.console.metering.attempts import attempts_of
-from services.console.metering.ledger import End, Ledger
+from services.console.metering.ledger import End, Hold, Ledger
 from services.console.metering.report import GPU_HOUR_MS, By, report_of
+from services.console.metering.report_output import report_html, report_table
 from tests import build
 
 T0 = build.START_MS
@@ -62,6 +66,35 @@ def test_the_end_is_the_completions_own_time_however_late_it_arrives():
 def test_a_running_job_counts_until_now_and_provisionally_as_effective():
     one = row(ledger_of(build.accepted("a", 2), started("a", T0)), "a", until_ms=T0 + HOUR)
     assert (one.held_gpu_ms, one.effective_gpu_ms, one.state) == (2 * HOUR, 2 * HOUR, "running")
+
+
+def test_slots_of_shared_cards_count_as_their_parts_of_a_card_and_are_shown_beside_it():
+    halves, node = "n00+h100-half", replace(build.node("n00+h100-half", gpus=16, machine="n00"), slots_per_card=2)
+    ledger = ledger_of(
+        node,
+        build.accepted("a", 2),
+        build.accepted("w", 2),
+        started("a", T0, 2, halves),
+        started("w", T0, 2),
+        build.stopped("a", halves, T0 + 2 * HOUR, StopCause.DRAIN),
+        build.completed("w", "n00", T0 + HOUR),
+    )
+    half, whole = row(ledger, "a"), row(ledger, "w")
+    assert (half.held_gpu_ms, half.lost_gpu_ms, half.slot_ms) == (2 * HOUR, 2 * HOUR, 4 * HOUR)
+    assert (whole.held_gpu_ms, whole.slot_ms) == (2 * HOUR, 0)
+    window = Window(T0, LATE)
+    shared, plain = (report_of(rows, By.JOB, window) for rows in (rows_of(ledger, window), [whole]))
+    assert (shared.total.held_h, shared.total.slot_hours) == (4.0, 4.0)
+    assert "SLOT-H" in [column.header for column in report_table(shared).columns]
+    assert "slot hours" in report_html(shared, LATE)
+    assert "SLOT-H" not in [column.header for column in report_table(plain).columns]
+    assert "slot" not in report_html(plain, LATE)
+
+
+def test_an_application_on_a_third_of_a_card_holds_exactly_a_third():
+    ledger = ledger_of(build.application("app"), replace(build.node("n00+third", gpus=3), slots_per_card=3))
+    ledger.holds["app"] = [Hold(T0, (("n00+third", 0),)), Hold(T0 + 1000, ())]
+    assert row(ledger, "app").held_gpu_ms == Fraction(1000, 3)
 
 
 def test_what_ran_after_the_last_checkpoint_of_a_failed_attempt_is_lost():
