@@ -19,6 +19,7 @@ from schemas.jobs import JobAccepted, JobAmended, JobRevoked
 from services.forecaster.core.arrivals import ArrivalHistory
 from services.forecaster.core.calibration import Calibration
 from services.forecaster.core.demand import DemandHistory
+from services.forecaster.core.demand_remembered import Remembered
 from services.forecaster.core.duration import DurationForecaster, Estimate, Facts, Model, facts_of
 from services.forecaster.core.expectations import Expectations, Told
 from services.forecaster.core.features import NAMES, Row, feature_row
@@ -39,7 +40,7 @@ APPOINTMENT_S_MIN = 30.0
 """Two looks at one job are at least this far apart."""
 GPUS = NAMES.index("gpus_log2")
 APPLICATIONS_MAX = 4_096
-"""Applications whose demand is kept, 18 KB each; observations of further ones are refused."""
+"""Applications whose demand is kept, 41 KB each; observations of further ones are refused."""
 
 
 @dataclass(slots=True)
@@ -83,6 +84,7 @@ class ClusterForecasts:
         self.arrivals = ArrivalHistory(step_s)
         self.arrivals_made_ms = -1
         self.applications: dict[str, Application] = {}
+        self.remembered = Remembered()
         self._appointments: list[tuple[int, int, str, int, int]] = []
         self._appointed = 0
         self._published: dict[str, SizeForecast] = {}
@@ -336,7 +338,7 @@ class ClusterForecasts:
         """The application's demand, made on first sight; None if there are too many."""
         found = self.applications.get(app_id)
         if found is None and len(self.applications) < APPLICATIONS_MAX:
-            found = self.applications[app_id] = Application(DemandHistory(self.step_s))
+            found = self.applications[app_id] = Application(DemandHistory(self.step_s, self.remembered))
         return found
 
 

@@ -1,11 +1,12 @@
 """Real-time demand of one application: GPUs per step for the next day, P50 and P90, from observed load.
 
-Thirteen simple rules answer (`demand_rules.py`); how much each counts follows from how it would have done at moments of the last
-three days (`demand_mixture.py`). So a daily service follows its days, a bursty one its level, one that was moved its newest hours,
-and nobody has to say which it is. While less than half of the day's times were ever observed: the last level, with wide quantiles
-(in the shape of the day that others have, it did worse). Windows that never came are gaps, not zeros. Owns a ring of observed
-GPUs per step; what is believed of the rules is computed anew every six hours from the ring alone, so that a restart believes the
-same. Refuses: any trained model, any clock. Never negative, NaN, infinite or above what the cluster has.
+Thirteen simple rules answer (`demand_rules.py`), where two weeks are known five more (`demand_deep.py`); how much each counts
+follows from how it would have done at moments of the last three days (`demand_mixture.py`). So a daily service follows its days, a
+bursty one its level, one that was moved its newest hours, and nobody has to say which it is. While less than half of the day's times
+were ever observed: the last level, with wide quantiles (in the shape of the day that others have, it did worse). Windows that never
+came are gaps, not zeros. Owns a ring of observed GPUs per step; what is believed of the rules follows every six hours from the ring
+alone, so that a restart believes the same. Refuses: any trained model, any clock. Never negative, NaN, infinite or above what the
+cluster has.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from math import isfinite
 import numpy as np
 from numpy.typing import NDArray
 
+from services.forecaster.core.demand_deep import DEEP_DAYS, deep, deep_rules
 from services.forecaster.core.demand_mixture import (
     TRIAL_PERIOD_S,
     TRIALS,
@@ -25,12 +27,13 @@ from services.forecaster.core.demand_mixture import (
     first_belief,
     foretold,
 )
-from services.forecaster.core.demand_rules import DAYS_USED, RECENT_S, Grid, Said, Series, rules
+from services.forecaster.core.demand_remembered import Remembered
+from services.forecaster.core.demand_rules import DAYS_USED, LAST_LEVEL, RECENT_S, Grid, Said, Series, rules
 
 Steps = NDArray[np.int64]
 
-DAYS_KEPT = 10
-"""Ring length: trials three days back look five days further back, and a day more for windows that run ahead of the clock."""
+DAYS_KEPT = DEEP_DAYS + 4
+"""Ring length: trials three days back look two weeks further back, and a day more for windows that run ahead of the clock."""
 KNOWN_SHARE_MIN = 0.5
 """Of the times of the day; if less was ever observed in five days, the rules are not asked."""
 FOLLOW_S = 7_200.0
@@ -53,7 +56,7 @@ class Demand:
 class DemandHistory:
     """Observed GPUs of one application on a grid of steps. Bounded: `DAYS_KEPT` days."""
 
-    def __init__(self, step_s: int) -> None:
+    def __init__(self, step_s: int, remembered: Remembered | None = None) -> None:
         self._step_ms = step_s * 1000
         self._grid = Grid(step_s)
         self._size = DAYS_KEPT * self._grid.day
@@ -65,6 +68,8 @@ class DemandHistory:
         self.refused = 0
         self._belief: Belief | None = None
         self._review, self._oldest = -1, -1
+        self._remembered = remembered or Remembered()
+        self._owner = self._remembered.owner()
 
     @property
     def empty(self) -> bool:
@@ -114,24 +119,47 @@ class DemandHistory:
 
     def _believed_and_said(self, first: int, past: Series) -> tuple[Belief, Said]:
         """What the trials up to the last quarter of a day say, kept until the next one, or until what it rests on changes; and what the
-        rules say of the coming day, asked in one go with the trials."""
+        rules say of the coming day."""
         period = self._grid.steps(TRIAL_PERIOD_S)
         review = first // period * period
         if self._belief is not None and self._review == review:
-            return self._belief, rules(self._grid, past)
+            return self._belief, self._said(np.array([first]), past, self._belief.of_deep)
         moments = review - period * np.arange(1, TRIALS + 1)
         before = self._past(moments)
         enough = self._enough(before)
         moments, before = moments[enough], before[enough]
         if not len(moments):
             return first_belief(), rules(self._grid, past)
+        of_deep = deep(self._grid, self._before(np.array([review]), DEEP_DAYS * self._grid.day))
+        tried, said = self._trials(moments, before, first, past, of_deep)
         ahead = moments.reshape(-1, 1) + np.arange(self._grid.day)
         came = np.where(ahead < review, self.values(ahead), np.nan)
-        said = rules(self._grid, np.concatenate([before, past]))
-        belief = believe(self._grid, Trials(review - moments, said[:-1], came))
-        self._belief, self._review = belief, review
-        self._oldest = review - period * TRIALS - self._grid.reach
-        return belief, said[-1:]
+        self._belief, self._review = believe(self._grid, Trials(review - moments, tried, came)), review
+        self._oldest = review - period * TRIALS - max(self._grid.reach, DEEP_DAYS * self._grid.day)
+        return self._belief, said
+
+    def _trials(self, moments: Steps, before: Series, first: int, past: Series, of_deep: bool) -> tuple[Said, Said]:
+        """What the rules said at these moments, and what they say at `first`, asked in one go. What they said at moments of the last
+        review is known, while nothing came late."""
+        if self._belief is None or self._belief.of_deep != of_deep:
+            self._owner = self._remembered.owner()
+        tried = {int(moment): self._remembered.get(self._owner, int(moment)) for moment in moments}
+        new = np.array([said is None for said in tried.values()])
+        said = self._said(np.append(moments[new], first), np.concatenate([before[new], past]), of_deep)
+        for place, moment in enumerate(moments[new]):
+            # Copied: a part would keep the whole alive.
+            tried[int(moment)] = part = Said.of([said[place : place + 1]])
+            self._remembered.put(self._owner, int(moment), part)
+        return Said.of([one for one in tried.values() if one is not None]), said[-1:]
+
+    def _said(self, moments: Steps, past: Series, of_deep: bool) -> Said:
+        """By all rules that are asked; a deep one that can't answer says the last level."""
+        said = rules(self._grid, past)
+        if not of_deep:
+            return said
+        more = deep_rules(self._grid, self._before(moments, DEEP_DAYS * self._grid.day))
+        more = np.where(np.isnan(more), said.p50[:, LAST_LEVEL, np.newaxis], more)
+        return Said(np.concatenate([said.p50, more], axis=1), said.above, said.shift)
 
     def _enough(self, past: Series) -> NDArray[np.bool_]:
         """Whether for most times of the day something is known."""
@@ -140,7 +168,10 @@ class DemandHistory:
 
     def _past(self, moments: Steps) -> Series:
         """(n, reach): what was known in the steps before each moment."""
-        return self.values(moments.reshape(-1, 1) + np.arange(-self._grid.reach, 0))
+        return self._before(moments, self._grid.reach)
+
+    def _before(self, moments: Steps, steps: int) -> Series:
+        return self.values(moments.reshape(-1, 1) + np.arange(-steps, 0))
 
     def _add(self, index: int, gpus: float, weight: float) -> None:
         place = index % self._size

@@ -53,6 +53,30 @@ PRIOR_P50 = np.array(
 )
 """Loss of each rule (rows) by distance, relative to the mean of many rules: on days 2–5 of three ServeGen models and on the first half of
 hourly spot demand."""
+PRIOR_DEEP = np.array(
+    [
+        [1.28, 1.13, 1.01, 0.99],
+        [1.26, 1.09, 0.98, 0.97],
+        [1.18, 1.04, 0.93, 0.92],
+        [1.32, 1.16, 1.04, 1.02],
+        [0.81, 1.05, 1.41, 1.23],
+        [1.13, 1.11, 1.03, 1.11],
+        [0.69, 0.95, 1.01, 1.02],
+        [0.83, 0.87, 0.93, 0.94],
+        [0.80, 0.95, 0.97, 0.97],
+        [1.09, 1.02, 0.94, 0.97],
+        [0.84, 0.90, 1.01, 1.03],
+        [0.96, 0.90, 0.86, 0.92],
+        [0.81, 0.83, 0.86, 0.90],
+        [0.65, 0.75, 0.82, 0.90],
+        [0.65, 0.74, 0.81, 0.87],
+        [0.65, 0.74, 0.81, 0.86],
+        [0.79, 0.79, 0.80, 0.86],
+        [0.97, 0.89, 0.84, 0.88],
+    ]
+)
+"""The same where two weeks are known, the deep rules (`demand_deep.py`) last: on the first half of hourly spot demand."""
+PRIOR_TRIALS_DEEP = 3.0
 PRIOR_DOWN = np.array(
     [
         [2.02, 1.67, 1.20, 1.58],
@@ -87,7 +111,7 @@ PRIOR_UP = np.array(
         [1.06, 1.05, 0.98, 0.96],
     ]
 )
-"""The same where the level had just fallen or risen."""
+"""The same where the level had just fallen or risen; for the deep rules what holds otherwise."""
 SHIFT_TRIALS = 4.0
 """After a shift, what held after other shifts weighs like this many fresh trials: the record is of another level."""
 PRIOR_P90 = np.array(
@@ -114,6 +138,11 @@ class Belief:
     rules: Record
     spreads: Series
     own: float
+
+    @property
+    def of_deep(self) -> bool:
+        """Whether the deep rules are among them."""
+        return self.rules.relative.shape[1] == len(PRIOR_DEEP)
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,10 +249,13 @@ def _record(grid: Grid, since: Steps, loss: Series) -> Record:
 
 def _rule_weights(record: Record, shift: Steps) -> Series:
     """(moments, rules, distances): after a shift of level other rules hold than before, and the record says less."""
-    ordinary = _weights(record, PRIOR_P50, PRIOR_TRIALS, SHARPNESS_P50)
+    of_deep = record.relative.shape[1] == len(PRIOR_DEEP)
+    prior, trials = (PRIOR_DEEP, PRIOR_TRIALS_DEEP) if of_deep else (PRIOR_P50, PRIOR_TRIALS)
+    ordinary = _weights(record, prior, trials, SHARPNESS_P50)
     if not shift.any():
         return ordinary
-    down, up = (_weights(record, prior, SHIFT_TRIALS, SHARPNESS_P50) for prior in (PRIOR_DOWN, PRIOR_UP))
+    shifted = [np.concatenate([one, prior[len(one) :]]) for one in (PRIOR_DOWN, PRIOR_UP)]
+    down, up = (_weights(record, one, SHIFT_TRIALS, SHARPNESS_P50) for one in shifted)
     turn = shift.reshape(-1, 1, 1)
     return np.where(turn < 0, down, np.where(turn > 0, up, ordinary))
 

@@ -26,6 +26,7 @@ RULES = (
     "yesterday by the last hours", "half day, half same time", "moved for good", "shape of days, last day's level",
     "that by the last quarter day",
 )  # fmt: skip
+LAST_LEVEL = RULES.index("last level")
 SPREADS = ("own misses", "of the last day", "of the last three days", "about the same time")
 FADING = 0.6
 """What a day weighs against the one after it."""
@@ -76,6 +77,15 @@ class Said:
     p50: Series
     above: Series
     shift: NDArray[np.int64]
+
+    @staticmethod
+    def of(parts: list[Said]) -> Said:
+        """All their moments."""
+        return Said(
+            np.concatenate([part.p50 for part in parts]),
+            np.concatenate([part.above for part in parts]),
+            np.concatenate([part.shift for part in parts]),
+        )
 
     def __getitem__(self, moments: slice) -> Said:
         """Only these moments."""

@@ -93,9 +93,9 @@ def test_what_is_no_demand_is_refused_and_counted(load: float, per_gpu: float, w
 
 
 def test_old_windows_are_refused_and_late_ones_fill_their_step():
-    history = observed(12)
+    history = observed(DAYS_KEPT + 2)
     assert not history.observe(DAY_S * 1000, 600.0, 1.0, 1.0)
-    assert history.observe(11 * DAY_S * 1000, 600.0, 1.0, 1.0)
+    assert history.observe((DAYS_KEPT + 1) * DAY_S * 1000, 600.0, 1.0, 1.0)
     assert len(history.values(np.arange(DAYS_KEPT * STEPS))) == DAYS_KEPT * STEPS
 
 

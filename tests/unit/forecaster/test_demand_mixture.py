@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from services.forecaster.core.demand import DAYS_KEPT, DemandHistory
-from services.forecaster.core.demand_mixture import PRIOR_DOWN, PRIOR_P50, PRIOR_P90, PRIOR_UP, middle
+from services.forecaster.core.demand_deep import DEEP_RULES
+from services.forecaster.core.demand_mixture import PRIOR_DEEP, PRIOR_DOWN, PRIOR_P50, PRIOR_P90, PRIOR_UP, middle
 from services.forecaster.core.demand_rules import RULES, SPREADS, Grid, quantiles, rules
 
 STEP_S = 900
@@ -33,6 +34,7 @@ def told(load: np.ndarray, order: np.ndarray | None = None) -> DemandHistory:
 
 def test_every_rule_and_spread_has_its_priors() -> None:
     assert PRIOR_P50.shape == PRIOR_DOWN.shape == PRIOR_UP.shape == (len(RULES), 4)
+    assert PRIOR_DEEP.shape == (len(RULES) + len(DEEP_RULES), 4)
     assert PRIOR_P90.shape == (len(SPREADS), 4)
 
 
