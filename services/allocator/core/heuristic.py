@@ -122,8 +122,12 @@ def decision_iterations(problem: Problem, iterations_max: int) -> int:
 def finished_plan(problem: Problem, mode: str, place: Ints, segments: Ints, promised: Ints | None = None) -> Plan:
     """A `Plan` with value and reasons from the bare grid: job rows of start, first GPU, option, gain. `promised`: rows of jobs that
     others were kept off for."""
-    bare = _bare_plan(problem, mode, place, segments)
-    return replace(bare, reason=reasons_of(problem, bare, promised))
+    return with_reasons(problem, _bare_plan(problem, mode, place, segments), promised)
+
+
+def with_reasons(problem: Problem, plan: Plan, promised: Ints | None = None) -> Plan:
+    """A plan that was only compared, as `plan_fast` would have given it: why those wait that don't start now."""
+    return replace(plan, reason=reasons_of(problem, plan, promised))
 
 
 def _bare_plan(problem: Problem, mode: str, place: Ints, segments: Ints) -> Plan:

@@ -20,8 +20,9 @@ import numpy as np
 
 from schemas.records import Now
 from services.allocator.core.config import Policy
-from services.allocator.core.heuristic import decision_iterations, plan_compared, plan_fast
+from services.allocator.core.heuristic import decision_iterations, plan_compared, with_reasons
 from services.allocator.core.index import index_of
+from services.allocator.core.kernels.rows import options_of
 from services.allocator.core.layout import pools_of
 from services.allocator.core.plan import Plan
 from services.allocator.core.pose import Posed, pose
@@ -142,21 +143,19 @@ def _least_work(problem: Problem) -> list[int]:
 
 def without_queued(posed: Posed, dropped: frozenset[str]) -> Posed:
     """The problem without these waiting jobs; everything else, and the value of everybody else, stays as it is."""
-    kept = [row for row, job in enumerate(posed.queued) if job.job_id not in dropped]
-    if len(kept) == len(posed.queued):
-        return posed
     problem = posed.problem
-    counts = np.diff(problem.option_ptr)[kept]
-    starts = problem.option_ptr[kept]
-    bounds = zip(starts.tolist(), counts.tolist(), strict=True)
-    rows = [row for first, count in bounds for row in range(first, first + count)]
+    kept = [row for row, name in enumerate(problem.job_ids) if name not in dropped]
+    if len(kept) == problem.jobs:
+        return posed
+    numbers = np.array(kept, dtype=np.int64)
+    pointers, rows = options_of(problem.option_ptr, numbers)
     smaller = replace(
         problem,
         job_ids=tuple(problem.job_ids[row] for row in kept),
-        job_table=problem.job_table[kept],
-        option_ptr=np.concatenate(([0], np.cumsum(counts))).astype(np.int64),
+        job_table=problem.job_table[numbers],
+        option_ptr=pointers,
         option_table=problem.option_table[rows],
-        job_caps=problem.job_caps[kept],
+        job_caps=problem.job_caps[numbers],
     )
     return replace(posed, problem=smaller, queued=tuple(posed.queued[row] for row in kept))
 
@@ -167,6 +166,8 @@ class _Search:
     def __init__(self, table: _Table, policy: Policy) -> None:
         self._table = table
         self._policy = policy
+        self._least = {name: min(table.work[name][pool] for pool in pools) for name, pools in table.jobs.items()}
+        self._bound = {pool: [job_id for job_id, bound in table.fixed.items() if bound != pool] for pool in table.posed}
         self._known: dict[tuple[str, frozenset[str], int], tuple[Posed, Plan, int, dict[str, int]]] = {}
 
     def best(self) -> tuple[dict[str, str], dict[str, tuple[Posed, Plan]]]:
@@ -179,7 +180,7 @@ class _Search:
         plans = {}
         for pool in self._table.posed:
             posed, plan, *_ = self._planned(pool, self._others(chosen, pool), 1)
-            plans[pool] = (posed, plan)
+            plans[pool] = (posed, with_reasons(posed.problem, plan))
         return chosen, plans
 
     def _spread(self) -> dict[str, str]:
@@ -230,8 +231,7 @@ class _Search:
                 yield {first: there, second: here}
 
     def _others(self, chosen: Mapping[str, str], pool: str) -> frozenset[str]:
-        fixed = [job_id for job_id, bound in self._table.fixed.items() if bound != pool]
-        return frozenset([job_id for job_id, found in chosen.items() if found != pool] + fixed)
+        return frozenset([job_id for job_id, found in chosen.items() if found != pool] + self._bound[pool])
 
     def _worth(self, chosen: Mapping[str, str], part: int, pools: tuple[str, ...] = ()) -> int:
         """Of these pools' plans together (all pools, if none are named)."""
@@ -243,8 +243,7 @@ class _Search:
         if key not in self._known:
             posed = without_queued(self._table.posed[pool], others)
             budget = decision_iterations(posed.problem, self._policy.iterations) // part if part else 0
-            planner = plan_fast if part == 1 else plan_compared
-            plan = planner(posed.problem, budget, self._policy.seed)
+            plan = plan_compared(posed.problem, budget, self._policy.seed)
             self._known[key] = (posed, plan, *self._valued(pool, posed, plan))
         return self._known[key]
 
@@ -253,12 +252,11 @@ class _Search:
         unit = WEIGHT_ONE_MAX // problem.weight_one
         gains = job_gains(problem, plan.start, plan.option).tolist()
         worth, of_jobs = plan.value, {}
-        for row, job in enumerate(posed.queued):
-            pools = self._table.jobs.get(job.job_id)
-            if pools is None or not gains[row]:
+        for name, gain in zip(problem.job_ids, gains, strict=True):
+            least = self._least.get(name)
+            if least is None or not gain:
                 continue
-            work = self._table.work[job.job_id]
-            fair = gains[row] * min(work[other] for other in pools) // work[pool]
-            worth += fair - gains[row]
-            of_jobs[job.job_id] = fair * unit
+            fair = gain * least // self._table.work[name][pool]
+            worth += fair - gain
+            of_jobs[name] = fair * unit
         return worth * unit, of_jobs

@@ -73,6 +73,20 @@ def option_rows(pointers, offered, jobs, class_of_bits, steps, longest, unit):
 
 
 @njit(cache=True)
+def options_of(pointers, kept):
+    """(pointers, rows) of the options of the jobs in rows `kept`, in their order."""
+    kept_pointers = np.zeros(len(kept) + 1, np.int64)
+    for at in range(len(kept)):
+        kept_pointers[at + 1] = kept_pointers[at] + pointers[kept[at] + 1] - pointers[kept[at]]
+    rows = np.empty(kept_pointers[-1], np.int64)
+    for at in range(len(kept)):
+        first = pointers[kept[at]]
+        for row in range(kept_pointers[at], kept_pointers[at + 1]):
+            rows[row] = first + row - kept_pointers[at]
+    return kept_pointers, rows
+
+
+@njit(cache=True)
 def job_gains(start, option, options, weight_sum, steps):
     """Per queued job the gain of its cells inside the window; 0 where start is negative."""
     gains = np.zeros(len(start), np.int64)
