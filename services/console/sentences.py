@@ -22,6 +22,8 @@ from services.console.shape import Cause, pool_shape, shape_sentence
 
 HOLDERS_NAMED_MAX = 5
 """More names than that don't help a person; the count follows, `--json` has all."""
+IMPOSSIBLE = (Reason.SIZE_EXCEEDS_POOL, Reason.SIZE_EXCEEDS_CARD, Reason.MEMORY_EXCEEDS_GPU)
+"""No waiting helps, so neither a start nor holders are named: what the pool is made of stands in the way."""
 
 STOP_SENTENCES: dict[StopCause, str] = {
     StopCause.CANCELLED: "it was cancelled",
@@ -136,8 +138,8 @@ def _explain_queued(view: JobView, status: JobStatusChanged, world: World, now_m
     position = view.position or status.position
     if position is not None:
         parts.append(f"Position {position} in the queue.")
-    parts.append(_planned_start(status, now_ms))
-    holders = _holders(status, world)
+    parts.append("As it is, it can never start." if reason in IMPOSSIBLE else _planned_start(status, now_ms))
+    holders = [] if reason in IMPOSSIBLE else _holders(status, world)
     holding = [holder for holder in holders if holder.gpus]
     before = [holder for holder in holders if not holder.gpus]
     if holding:

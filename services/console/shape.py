@@ -7,7 +7,7 @@ a person checks by hand; the planner has its own, faster ones.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 
 from schemas.nodes import Health
@@ -86,8 +86,13 @@ class PoolShape:
         return _whole_nodes(self.nodes, size, lambda node: node.whole)
 
     def could_ever_fit(self, size: int) -> bool:
-        """Whether an empty pool would have such a block."""
-        return any(node.gpus >= size for node in self.nodes) or _whole_nodes(self.nodes, size, lambda _: True)
+        """Whether an empty pool would have such a block, with all of its cards cut for it."""
+        nodes = [replace(node, gpus=node.gpus + node.absent) for node in self.nodes]
+        return any(node.gpus >= size for node in nodes) or _whole_nodes(nodes, size, lambda _: True)
+
+    def possible_sizes(self) -> list[int]:
+        """Sizes of which an empty pool would have a block, ascending."""
+        return [1 << power for power in range(self.gpus.bit_length()) if self.could_ever_fit(1 << power)]
 
     def cause(self, sizes: Sequence[int]) -> Cause:
         """Why the smallest of these sizes does not fit now."""
@@ -143,7 +148,9 @@ def shape_sentence(shape: PoolShape, sizes: Sequence[int]) -> str:
     counts = f"{shape.free} of {shape.usable} usable GPUs in {where} are free"
     cause = shape.cause(sizes)
     if cause is Cause.IMPOSSIBLE:
-        return f"{where.capitalize()} can never form a block of {smallest} GPUs, even when it is empty."
+        found = ", ".join(str(size) for size in shape.possible_sizes())
+        never = f"{where.capitalize()} can never form a block of {smallest} GPUs, even when it is empty"
+        return f"{never}; its blocks have {found}."
     if cause is Cause.SHORTAGE:
         return f"{counts}; the job needs at least {smallest}: a shortage, not fragmentation."
     whole = f"{shape.schedulability} whole node{'' if shape.schedulability == 1 else 's'}"

@@ -46,6 +46,17 @@ def test_the_sentence_says_which(sizes: list[int], words: str) -> None:
     assert words in shape_sentence(shape((0, 1), ()), sizes)
 
 
+def test_what_can_never_be_is_said_with_what_can_and_lost_nodes_and_cut_cards_could() -> None:
+    """Nodes of six form no block of eight, whether they are there or not; a node of eight does, though cards of it are cut away."""
+    six = PoolShape("h100", (NodeShape("n0", 6, (), False), NodeShape("n1", 6, (0, 1), True)))
+    assert six.cause([8]) is Cause.IMPOSSIBLE
+    assert "can never form a block of 8 GPUs, even when it is empty; its blocks have 1, 2, 4." in shape_sentence(
+        six, [8]
+    )
+    assert PoolShape("h100", (NodeShape("n0", 8, (), False),)).cause([8]) is Cause.SHORTAGE
+    assert PoolShape("h100", (NodeShape("n0", 6, (0, 1), True, absent=2),)).cause([8]) is Cause.SHORTAGE
+
+
 def test_lost_draining_and_broken_gpus_are_not_free() -> None:
     world = World()
     for state in (

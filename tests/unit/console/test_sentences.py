@@ -46,6 +46,19 @@ def test_every_reason_for_waiting_has_a_sentence_and_advice(reason: Reason) -> N
         assert answer.would_help == list(REASON_HELP[reason]) != []
 
 
+def test_a_size_that_never_fits_is_told_so_and_names_nobody_to_wait_for() -> None:
+    world = World(nodes={name: build.node(name, gpus=2) for name in ("n00", "n01")})
+    view = JobView("j1", status=status(JobState.QUEUED, reason="size_exceeds_pool", holders=["j0"]), job=build.spec(8))
+    answer = sentences.explain(view, world, NOW_MS)
+    assert "form no block of any size the job offers" in answer.sentence
+    assert answer.sentence.endswith("As it is, it can never start.")
+    assert answer.holders == []
+    assert any(
+        "can never form a block of 8 GPUs" in line and "its blocks have 1, 2, 4." in line for line in answer.lines
+    )
+    assert "a size the pool can form" in answer.would_help[0]
+
+
 @pytest.mark.parametrize("refused", list(Refused))
 def test_every_refusal_has_a_sentence_and_advice(refused: Refused) -> None:
     assert code_sentence(refused.value) == refused.sentence
