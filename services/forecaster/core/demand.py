@@ -124,33 +124,34 @@ class DemandHistory:
         review = first // period * period
         if self._belief is not None and self._review == review:
             return self._belief, self._said(np.array([first]), past, self._belief.of_deep)
-        moments = review - period * np.arange(1, TRIALS + 1)
-        before = self._past(moments)
-        enough = self._enough(before)
-        moments, before = moments[enough], before[enough]
-        if not len(moments):
-            return first_belief(), rules(self._grid, past)
         of_deep = deep(self._grid, self._before(np.array([review]), DEEP_DAYS * self._grid.day))
-        tried, said = self._trials(moments, before, first, past, of_deep)
+        # Looked at from an earlier moment, what is remembered of later ones may be overtaken unnoticed.
+        if self._belief is None or self._belief.of_deep != of_deep or review < self._review:
+            self._owner = self._remembered.owner()
+        moments, tried, said = self._trials(review - period * np.arange(1, TRIALS + 1), first, past, of_deep)
+        if tried is None:
+            return first_belief(), rules(self._grid, past)
         ahead = moments.reshape(-1, 1) + np.arange(self._grid.day)
         came = np.where(ahead < review, self.values(ahead), np.nan)
         self._belief, self._review = believe(self._grid, Trials(review - moments, tried, came)), review
         self._oldest = review - period * TRIALS - max(self._grid.reach, DEEP_DAYS * self._grid.day)
         return self._belief, said
 
-    def _trials(self, moments: Steps, before: Series, first: int, past: Series, of_deep: bool) -> tuple[Said, Said]:
-        """What the rules said at these moments, and what they say at `first`, asked in one go. What they said at moments of the last
-        review is known, while nothing came late."""
-        if self._belief is None or self._belief.of_deep != of_deep:
-            self._owner = self._remembered.owner()
+    def _trials(self, moments: Steps, first: int, past: Series, of_deep: bool) -> tuple[Steps, Said | None, Said]:
+        """Those of the moments before which enough was known, what the rules said at them, and what they say at `first`, asked in one
+        go. What was said at moments of the last review is remembered, while nothing came late."""
         tried = {int(moment): self._remembered.get(self._owner, int(moment)) for moment in moments}
-        new = np.array([said is None for said in tried.values()])
-        said = self._said(np.append(moments[new], first), np.concatenate([before[new], past]), of_deep)
-        for place, moment in enumerate(moments[new]):
+        new = moments[[said is None for said in tried.values()]]
+        before = self._past(new)
+        enough = self._enough(before)
+        new, before = new[enough], before[enough]
+        said = self._said(np.append(new, first), np.concatenate([before, past]), of_deep)
+        for place, moment in enumerate(new):
             # Copied: a part would keep the whole alive.
             tried[int(moment)] = part = Said.of([said[place : place + 1]])
             self._remembered.put(self._owner, int(moment), part)
-        return Said.of([one for one in tried.values() if one is not None]), said[-1:]
+        known = {moment: one for moment, one in tried.items() if one is not None}
+        return np.array(list(known), np.int64), Said.of(list(known.values())) if known else None, said[-1:]
 
     def _said(self, moments: Steps, past: Series, of_deep: bool) -> Said:
         """By all rules that are asked; a deep one that can't answer says the last level."""

@@ -34,45 +34,43 @@ LEVEL_DAYS = 7
 
 def deep(grid: Grid, past: Series) -> bool:
     """Whether two weeks are known, of one moment: `past` (1, DEEP_DAYS · day)."""
-    return int(_full(past.reshape(DEEP_DAYS, grid.day)).sum()) >= DEEP_DAYS_MIN
+    told = (~np.isnan(past)).reshape(DEEP_DAYS, grid.day).sum(axis=1)
+    return int((told >= DAY_KNOWN_SHARE * grid.day).sum()) >= DEEP_DAYS_MIN
 
 
 def deep_rules(grid: Grid, past: Series) -> Series:
     """(n, rules, day) after each of n moments; `past` (n, DEEP_DAYS · day). NaN where nothing was known for a week."""
     days = past.reshape(len(past), DEEP_DAYS, grid.day)
     known = ~np.isnan(days)
-    mean = np.where(known, days, 0.0).sum(axis=-1) / np.maximum(known.sum(axis=-1), 1)
-    above = np.where(_full(days)[..., np.newaxis], days - mean[..., np.newaxis], np.nan)
-    shape = np.nan_to_num(quantiles(np.ascontiguousarray(above.transpose(0, 2, 1)), (0.5,))[0])
-    rest = past[:, -LEVEL_DAYS * grid.day :] - np.tile(shape, (1, LEVEL_DAYS))
-    newest, quarter, day, long = (_level(rest, weight) for weight in _weights(grid))
-    said = [long + (newest - long) * left for left in _left(grid)]
-    p50 = np.stack([*(one + shape for one in said), quarter + shape, day + shape], axis=1)
-    return np.maximum(p50, 0.0)
+    told = known.sum(axis=-1)
+    mean = np.where(known, days, 0.0).sum(axis=-1) / np.maximum(told, 1)
+    above = days - np.where(told >= DAY_KNOWN_SHARE * grid.day, mean, np.nan)[..., np.newaxis]
+    shape = quantiles(np.ascontiguousarray(above.transpose(0, 2, 1)), (0.5,))[0]
+    shape = np.where(np.isnan(shape), 0.0, shape)
+    rest = (days[:, -LEVEL_DAYS:] - shape[:, np.newaxis]).reshape(len(past), 1, -1)
+    newest, quarter, day, long = _levels(rest, _weights(grid))
+    let_go = (long + (newest - long) * _left(grid)[:, np.newaxis]) + shape
+    p50 = np.concatenate([let_go, (quarter + shape)[np.newaxis], (day + shape)[np.newaxis]])
+    return np.ascontiguousarray(np.maximum(p50, 0.0).transpose(1, 0, 2))
 
 
-def _full(days: Series) -> Series:
-    """(…, days): which of them are known well enough."""
-    return np.asarray((~np.isnan(days)).mean(axis=-1) >= DAY_KNOWN_SHARE)
-
-
-def _level(rest: Series, weight: Series) -> Series:
-    """(n, 1): fading mean of what is known, NaN where nothing is."""
+def _levels(rest: Series, weights: Series) -> Series:
+    """(levels, n, 1): fading means of what is known, NaN where nothing is."""
     known = ~np.isnan(rest)
-    total = np.where(known, weight, 0.0).sum(axis=1)
-    mean = np.where(known, rest * weight, 0.0).sum(axis=1) / np.maximum(total, 1e-300)
-    return np.where(total > 0, mean, np.nan).reshape(-1, 1)
+    total = np.where(known, weights, 0.0).sum(axis=-1)
+    mean = np.where(known, rest * weights, 0.0).sum(axis=-1) / np.maximum(total, 1e-300)
+    return np.where(total > 0, mean, np.nan).T[..., np.newaxis]
 
 
 @lru_cache(maxsize=16)
-def _weights(grid: Grid) -> list[Series]:
-    """Of the steps of the last days, oldest first, for each half-life."""
+def _weights(grid: Grid) -> Series:
+    """(levels, steps) of the last days, oldest first, for each half-life."""
     age_s = np.arange(LEVEL_DAYS * grid.day)[::-1] * float(grid.step_s)
-    return [0.5 ** (age_s / half_life_s) for half_life_s in (NEWEST_S, QUARTER_S, DAY_S, DAYS_S)]
+    return np.stack([0.5 ** (age_s / half_life_s) for half_life_s in (NEWEST_S, QUARTER_S, DAY_S, DAYS_S)])
 
 
 @lru_cache(maxsize=16)
-def _left(grid: Grid) -> list[Series]:
-    """What of the newest level's distance is left at each step ahead."""
+def _left(grid: Grid) -> Series:
+    """(rules, day): what of the newest level's distance is left at each step ahead."""
     ahead_s = np.arange(grid.day) * float(grid.step_s)
-    return [0.5 ** (ahead_s / let_go_s) for let_go_s in LET_GO_S]
+    return np.stack([0.5 ** (ahead_s / let_go_s) for let_go_s in LET_GO_S])

@@ -243,7 +243,7 @@ def _record(grid: Grid, since: Steps, loss: Series) -> Record:
     late = since[:, :, np.newaxis] - ends
     known = (late >= 0) & ~np.isnan(loss[:, 0])[np.newaxis]
     fresh = np.where(known, 0.5 ** (np.maximum(late, 0) * grid.step_s / RECORD_HALF_LIFE_S), 0.0)
-    total = np.einsum("mtd,trd->mrd", fresh, np.nan_to_num(loss))
+    total = np.einsum("mtd,trd->mrd", fresh, np.where(np.isnan(loss), 0.0, loss))
     return Record(total / np.maximum(total.mean(axis=1, keepdims=True), 1e-9), fresh.sum(axis=1)[:, np.newaxis])
 
 

@@ -118,3 +118,18 @@ def test_what_was_forgotten_is_worked_out_again_to_the_same_bits() -> None:
         assert said[0] == said[1]
         assert little.held_bytes <= 3 * 4_500
     assert little.held_bytes > 0
+
+
+def test_a_clock_that_went_back_leaves_nothing_stale() -> None:
+    load = wandering(DAYS_KEPT, 13)
+    asked, late = DemandHistory(STEP_S), set(range(len(load) - 20, len(load) - 8))
+    for step in range(len(load)):
+        if step not in late:
+            asked.observe((step + 1) * STEP_S * 1000, float(STEP_S), float(load[step]), 1.0)
+    for steps_back in (0, 24):
+        asked.forecast((len(load) - steps_back) * STEP_S * 1000, STEPS, 1e9)
+    for step in sorted(late):
+        asked.observe((step + 1) * STEP_S * 1000, float(STEP_S), float(load[step]), 1.0)
+    for steps_on in (0, 7):
+        now_ms = (len(load) + steps_on) * STEP_S * 1000
+        assert asked.forecast(now_ms, STEPS, 1e9) == told(load).forecast(now_ms, STEPS, 1e9)
