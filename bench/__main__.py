@@ -12,6 +12,7 @@ COMMANDS: dict[str, list[str]] = {
     "allocator": ["-m", "bench.allocator"],
     "backtest": ["-m", "bench.backtest"],
     "mixed": ["-m", "bench.mixed"],
+    "places": ["-m", "bench.mixed.places"],
     "rules": ["-m", "bench.rules"],
     "latency": ["-m", "bench.pipeline", "latency"],
     "throughput": ["-m", "bench.pipeline", "throughput"],

@@ -17,11 +17,8 @@ from random import Random
 from statistics import mean, median
 from typing import Any
 
-from msgspec import structs
-
 from bench.allocator.__main__ import machine, versions
-from bench.mixed.cluster import Played, Run, Work, play
-from schemas.jobs import JobSpec
+from bench.mixed.cluster import Played, Run, Work, play, unlimited
 from services.allocator.core.config import Policy
 from services.intake.core.speeds import ANY_FAMILY
 from services.intake.shell.measured import shipped_speeds
@@ -65,7 +62,7 @@ def _day(seed: int, gpus: int) -> dict[str, Any]:
     jobs = []
     for job in day.jobs:
         speeds = {pool: families[family].speeds[pool] for family in [dice.choice(names)] for pool in (FAST, SLOW)}
-        spec = _unlimited(job.spec)
+        spec = unlimited(job.spec)
         jobs.append(Work(job.job_id, job.arrival_ms, spec, job.run_s, (FAST, SLOW), speeds, speeds))
     worth = {job.job_id: job.spec.priority * min(size * s for size, s in job.run_s.items()) for job in jobs}
     pools = {pool: [8] * (gpus // 8) for pool in (FAST, SLOW)}
@@ -90,11 +87,6 @@ def _day(seed: int, gpus: int) -> dict[str, Any]:
         "load": round(offered / (2 * gpus * HOURS * 3600), 3),
         "policies": policies,
     }
-
-
-def _unlimited(spec: JobSpec) -> JobSpec:
-    """The job without its time limit and memory: both pools can hold it, and no belief about its end cuts it short."""
-    return structs.replace(spec, time_limit_s=30 * 86_400.0, memory_mib=0)
 
 
 def _preferred_first(job: Work) -> tuple[str, ...]:

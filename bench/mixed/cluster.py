@@ -62,6 +62,11 @@ class Played:
     violations: list[str] = field(default_factory=list)
 
 
+def unlimited(spec: JobSpec) -> JobSpec:
+    """The job without its time limit and memory: every pool can hold it, and no belief about its end cuts it short."""
+    return msgspec.structs.replace(spec, time_limit_s=30 * 86_400.0, memory_mib=0)
+
+
 def play(
     work: Sequence[Work], pools: Mapping[str, Sequence[int]], policy: Policy, clock: Callable[[], float]
 ) -> Played:
