@@ -67,7 +67,10 @@ def test_a_peers_score_is_kept_and_found_again_only_for_the_same_load(tmp_path: 
 def test_every_window_after_the_warm_up_is_answered_and_timed() -> None:
     load = np.full((1, 7 * 24), 3.0)
     goals, times = answer_goals(Rates(3_600, 0, ("c0",), load, 0))
-    assert {known: found["answers"] for known, found in times.items()} == {"two weeks known": 5 * 24, "a week known": 24}
+    assert {known: found["answers"] for known, found in times.items()} == {
+        "two weeks known": 5 * 24,
+        "a week known": 24,
+    }
     for found in times.values():
         assert 0.0 < found["p50_ms"] <= found["p99_ms"] <= found["max_ms"]
     assert goals[0].figure == times["two weeks known"]["p99_ms"], "the goal is for the slower"
