@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 
 from schemas.nodes import Health
-from services.allocator.core.fragmentation import longest_run
+from services.allocator.core.free_runs import longest_run
 from services.console.facts import World
 
 

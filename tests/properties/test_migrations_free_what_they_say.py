@@ -8,7 +8,8 @@ import pytest
 
 from schemas.jobs import CheckpointMode, CheckpointPolicy
 from schemas.records import Now
-from services.allocator.core.fragmentation import block_counts, free_fragments, gap_share, longest_run
+from services.allocator.core.fragmentation import block_counts, free_fragments, gap_share
+from services.allocator.core.free_runs import longest_run
 from services.allocator.core.heuristic import plan_fast
 from services.allocator.core.layout import layout_of
 from services.allocator.core.migrations import Migration, migrations_in

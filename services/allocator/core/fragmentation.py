@@ -8,35 +8,16 @@ shares of a card. Read next: `migrations.py`.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from services.allocator.core.free_runs import runs_of
 from services.allocator.core.plan import Plan
 from services.allocator.core.problem import GpuState, Problem
 
 Free = Sequence[Sequence[bool]]
 """Per node, in pool order, per GPU whether it is free."""
-
-
-def runs_of(node: Sequence[bool]) -> list[tuple[int, int]]:
-    """(first, length) of each run of free GPUs."""
-    found: list[tuple[int, int]] = []
-    for gpu, free in enumerate(node):
-        if not free:
-            continue
-        if found and found[-1][0] + found[-1][1] == gpu:
-            found[-1] = (found[-1][0], found[-1][1] + 1)
-        else:
-            found.append((gpu, 1))
-    return found
-
-
-def longest_run(gpus: Collection[int]) -> int:
-    """The longest run of neighbours among local indices, of GPUs or of nodes."""
-    mine = set(gpus)
-    row = [index in mine for index in range(max(mine, default=-1) + 1)]
-    return max((length for _, length in runs_of(row)), default=0)
 
 
 def inside_counts(node: Sequence[bool], classes: int) -> list[int]:

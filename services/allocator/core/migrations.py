@@ -16,7 +16,8 @@ import numpy as np
 
 from schemas.jobs import CheckpointMode
 from schemas.status import NodeGpus
-from services.allocator.core.fragmentation import across_counts, inside_counts, runs_of
+from services.allocator.core.fragmentation import across_counts, inside_counts
+from services.allocator.core.free_runs import runs_of
 from services.allocator.core.near import staging_s
 from services.allocator.core.pose import Posed
 from services.allocator.core.problem import GpuState

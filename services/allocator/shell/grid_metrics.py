@@ -14,7 +14,8 @@ from prometheus_client import CollectorRegistry, Gauge
 
 from schemas.status import JobState
 from services.allocator.core.config import Policy
-from services.allocator.core.fragmentation import free_fragments, gap_share, longest_run
+from services.allocator.core.fragmentation import free_fragments, gap_share
+from services.allocator.core.free_runs import longest_run
 from services.allocator.core.plan import Plan
 from services.allocator.core.pose import Posed, demand_steps
 from services.allocator.core.state import PARTS_ALIVE, Node, State
