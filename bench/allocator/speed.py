@@ -21,6 +21,7 @@ import numpy as np
 from bench.allocator.families import draw
 from bench.allocator.large import large_problem
 from services.allocator.core.columns import JobColumn
+from services.allocator.core.gpu_states import GpuState
 from services.allocator.core.heuristic import (
     FINISH_SHARE,
     RETRIES,
@@ -34,7 +35,7 @@ from services.allocator.core.heuristic import (
 from services.allocator.core.kernels.repair import repair
 from services.allocator.core.model_cards import blocks_of, cards_model, plan_of
 from services.allocator.core.plan import Plan
-from services.allocator.core.problem import GpuState, Problem
+from services.allocator.core.problem import Problem
 from services.allocator.core.reasons import Reason
 from services.allocator.core.scenario import problem_of
 from services.allocator.core.verify import verify_plan

@@ -8,12 +8,11 @@ from itertools import pairwise
 
 import pytest
 
+from services.allocator.core.gpu_states import CardState, GpuState
 from services.allocator.core.heuristic import plan_fast
 from services.allocator.core.plan import Plan
 from services.allocator.core.problem import (
     Application,
-    CardState,
-    GpuState,
     Option,
     Problem,
     QueuedJob,

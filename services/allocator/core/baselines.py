@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import numpy as np
 
+from services.allocator.core.gpu_states import GpuState
 from services.allocator.core.heuristic import facts_of, finished_plan
 from services.allocator.core.kernels.queue import queue_in_order
 from services.allocator.core.plan import Plan
-from services.allocator.core.problem import GpuState, Ints, Problem
+from services.allocator.core.problem import Ints, Problem
 
 
 def plan_fifo(problem: Problem) -> Plan:

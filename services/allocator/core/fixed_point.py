@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 Ints = NDArray[np.int64]
+PRIORITY_ONE = 1000
 WEIGHTS_CACHED_MAX = 32  # one per window and scale of priorities a process plans with
 
 

@@ -13,8 +13,9 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from services.allocator.core.free_runs import runs_of
+from services.allocator.core.gpu_states import GpuState
 from services.allocator.core.plan import Plan
-from services.allocator.core.problem import GpuState, Problem
+from services.allocator.core.problem import Problem
 
 Free = Sequence[Sequence[bool]]
 """Per node, in pool order, per GPU whether it is free."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,17 +19,20 @@ from schemas.forecasts import SizeForecast
 from schemas.jobs import JobSpec
 from schemas.rules import Aging
 from services.allocator.core.config import Policy
-from services.allocator.core.plan import Plan
-from services.allocator.core.problem import Option, Problem
 from services.allocator.core.reasons import Reason
 from services.allocator.core.shares import ONE
 from services.allocator.core.standing import ranked_priorities
 from services.allocator.core.state import INDEX_ATTRIBUTE, Job, State
 
+if TYPE_CHECKING:  # the index is also read where nothing is planned, and the planner's compiler takes a while to load
+    from services.allocator.core.plan import Plan
+    from services.allocator.core.problem import Option, Problem
+
+    Posed = tuple[JobSpec, list[SizeForecast], float, Policy, dict[str, tuple[Option, ...]]]
+
 ROWS_MIN = 64
 _ARRIVAL_BITS = 40
 """Room for the arrival number below the aged priority in one sortable integer."""
-Posed = tuple[JobSpec, list[SizeForecast], float, Policy, dict[str, tuple[Option, ...]]]
 
 Lane = tuple[tuple[str, ...], str]
 """Acceptable pools and team of waiting jobs that are ranked together."""

@@ -18,9 +18,9 @@ from schemas.jobs import CheckpointMode
 from schemas.status import NodeGpus
 from services.allocator.core.fragmentation import across_counts, inside_counts
 from services.allocator.core.free_runs import runs_of
+from services.allocator.core.gpu_states import GpuState
 from services.allocator.core.near import staging_s
 from services.allocator.core.pose import Posed
-from services.allocator.core.problem import GpuState
 from services.allocator.core.state import PART_RUNNING, Job, State
 
 RESTART_S = 120.0

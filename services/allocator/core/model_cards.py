@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from services.allocator.core.gpu_states import GpuState
 from services.allocator.core.heuristic import finished_plan
 from services.allocator.core.model import (
     UNLIMITED,
@@ -26,7 +27,7 @@ from services.allocator.core.model import (
 )
 from services.allocator.core.model_cells import OpenCells, open_cells
 from services.allocator.core.plan import Plan
-from services.allocator.core.problem import GpuState, Problem
+from services.allocator.core.problem import Problem
 
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from services.allocator.core.problem import GpuState, Problem
+from services.allocator.core.gpu_states import GpuState
+from services.allocator.core.problem import Problem
 
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]

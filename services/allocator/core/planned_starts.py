@@ -16,12 +16,13 @@ from schemas.decisions import Promised
 from schemas.records import Now
 from schemas.status import NodeGpus
 from services.allocator.core.config import Policy
+from services.allocator.core.gpu_states import GpuState
 from services.allocator.core.heuristic import plan_fast
 from services.allocator.core.overdue import overdue_first
 from services.allocator.core.pins import Pin, cap_used, with_held, with_pins
 from services.allocator.core.plan import Plan
 from services.allocator.core.pose import Posed
-from services.allocator.core.problem import GpuState, Problem
+from services.allocator.core.problem import Problem
 from services.allocator.core.promises import Cause
 from services.allocator.core.reasons import Reason
 from services.allocator.core.standing import GUARANTEED_PRIORITY

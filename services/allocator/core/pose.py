@@ -15,15 +15,15 @@ from schemas.forecasts import DemandForecast
 from schemas.nodes import Health
 from schemas.records import Now
 from services.allocator.core.config import Policy
+from services.allocator.core.fixed_point import PRIORITY_ONE
+from services.allocator.core.gpu_states import GpuState
 from services.allocator.core.held import held_blocks
 from services.allocator.core.index import Index, index_of
 from services.allocator.core.layout import Layout, layout_of
 from services.allocator.core.near import data_rows, domain_numbers
 from services.allocator.core.precedence import Precedence, precedence_of
 from services.allocator.core.problem import (
-    PRIORITY_ONE,
     Application,
-    GpuState,
     Option,
     Problem,
     QueuedJob,

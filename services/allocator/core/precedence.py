@@ -19,6 +19,10 @@ from services.allocator.core.speeds import expected_s
 from services.allocator.core.standing import GUARANTEED_PRIORITY, OVERDUE_PRIORITY, Standing, standing_of
 from services.allocator.core.state import Job, State
 
+PLANNED_JOBS_PER_GPU = 8
+PLANNED_JOBS_MIN = 256
+"""A pool plans so many queued jobs at once, the best by aged priority and arrival: more than its window could ever hold.
+The others wait behind them and say so; they are looked at again with every decision."""
 CAPPED_JOBS_PER_GPU = 8
 CAPPED_JOBS_MIN = 32
 """Of a team that may hold so few GPUs no more jobs are planned at once than could ever use them, so it can't crowd others out."""
@@ -76,12 +80,31 @@ def precedence_of(
     )
 
 
+def planned_max_of(gpus: int) -> int:
+    """How many waiting jobs take part in planning a pool of so many GPUs."""
+    return max(PLANNED_JOBS_MIN, PLANNED_JOBS_PER_GPU * gpus)
+
+
+def standing_in(state: State, index: Index, pool: str, gpus: int, job: Job, policy: Policy, now_ms: int) -> Standing:
+    """One waiting job's standing as the next decision in the pool, which has `gpus`, would have it. A job behind those that take
+    part in planning is inside no guarantee: they come first."""
+    planned = precedence_of(state, index, pool, planned_max_of(gpus), frozenset(), policy, now_ms)
+    known = planned.standings.get(job.job_id)
+    if known is not None:
+        return known
+    factors = factors_of(state, index.holders(), index.teams_waiting(), now_ms)
+    return _standing(job, pool, state.rules, factors, policy, now_ms, False)
+
+
+def takes_at_most_s(job: Job, pool: str, policy: Policy) -> float:
+    """P90 of the work that is left on its largest size: a deadline less this is one for its start."""
+    return expected_s(job, max(job.spec.sizes), policy, pool)[1] * (1.0 - job.fraction)
+
+
 def _standing(
     job: Job, pool: str, rules: Rules, factors: dict[str, int], policy: Policy, now_ms: int, guaranteed: bool
 ) -> Standing:
-    takes_s = 0.0
-    if job.spec.deadline_ms is not None:
-        takes_s = expected_s(job, max(job.spec.sizes), policy, pool)[1] * (1.0 - job.fraction)
+    takes_s = 0.0 if job.spec.deadline_ms is None else takes_at_most_s(job, pool, policy)
     factor = factors.get(job.spec.team, ONE)
     return standing_of(job, rules.aging, now_ms, factor, guaranteed=guaranteed, takes_s=takes_s)
 

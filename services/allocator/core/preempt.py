@@ -18,12 +18,13 @@ from schemas.records import Now
 from schemas.rules import QueueRules
 from services.allocator.core.caps import without_running
 from services.allocator.core.config import Policy
+from services.allocator.core.gpu_states import GpuState
 from services.allocator.core.heuristic import decision_iterations, plan_fast
 from services.allocator.core.index import index_of
 from services.allocator.core.overdue import overdue_first
 from services.allocator.core.plan import Plan
 from services.allocator.core.pose import Posed
-from services.allocator.core.problem import GpuState, Ints, Problem
+from services.allocator.core.problem import Ints, Problem
 from services.allocator.core.starts import start_on
 from services.allocator.core.state import PARTS_ALIVE, Job, Preemption, State
 

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import IntEnum
 from itertools import accumulate, pairwise
 
 import numpy as np
@@ -23,13 +22,12 @@ from numpy.typing import NDArray
 
 from services.allocator.core.caps import Cap, cap_rows, cap_usage
 from services.allocator.core.columns import AppColumn, JobColumn, OptionColumn, RunningColumn
-from services.allocator.core.fixed_point import running_sums, step_weights
+from services.allocator.core.fixed_point import PRIORITY_ONE, running_sums, step_weights
 from services.allocator.core.kernels.rows import option_rows
 from services.allocator.core.reasons import Reason
 from services.allocator.core.topology import Topology, size_class, topology_of
 
 STEPS_MAX = 96  # two uint64 words less the tail that block tests shift in
-PRIORITY_ONE = 1000
 DENSITY_ONE = PRIORITY_ONE * 256
 WEIGHT_ONE_MAX = 1 << 24
 DURATION_STEPS_MAX = 1 << 20  # longer makes no difference in any window; keeps GPU-steps inside int64
@@ -37,22 +35,6 @@ VALUE_LIMIT = 1 << 61  # every partial sum stays a factor of two below int64
 PRIORITY_MAX = 1_000_000 * PRIORITY_ONE  # far above any aged priority; keeps densities inside int64
 
 Ints = NDArray[np.int64]
-
-
-class GpuState(IntEnum):
-    """What a GPU may be used for."""
-
-    USABLE = 0
-    HELD_ONLY = 1  # suspect or draining: whoever holds it keeps it, nothing new
-    UNUSABLE = 2
-
-
-class CardState(IntEnum):
-    """How the card of a GPU or slot is cut. Only why a job waits depends on it: what may be used is in `GpuState` and reservations."""
-
-    HERE = 0
-    TO_BE_CUT = 1  # by an order that is open; nothing new until it is over
-    ELSEWHERE = 2  # healthy, and cut for another pool
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,9 +11,9 @@ from typing import Literal
 import msgspec
 import numpy as np
 
+from services.allocator.core.fixed_point import PRIORITY_ONE
 from services.allocator.core.plan import Plan
 from services.allocator.core.problem import (
-    PRIORITY_ONE,
     STEPS_MAX,
     Application,
     Option,

@@ -13,9 +13,9 @@ from schemas.commands import RepartitionCards
 from schemas.executions import CardsShaped
 from schemas.placements import Reshape
 from schemas.records import Now
+from services.allocator.core.gpu_states import CardState
 from services.allocator.core.layout import Layout, slots_on
 from services.allocator.core.lifecycle import part_ended
-from services.allocator.core.problem import CardState
 from services.allocator.core.state import (
     PART_LOST,
     PARTS_ALIVE,

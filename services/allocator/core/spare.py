@@ -14,9 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from services.allocator.core.config import Policy
+from services.allocator.core.gpu_states import GpuState
 from services.allocator.core.plan import Plan
 from services.allocator.core.pose import Posed
-from services.allocator.core.problem import GpuState, Problem
+from services.allocator.core.problem import Problem
 
 IDLE_STEPS = 2
 """A GPU that the plan uses in the step after this one is left alone: it would only come and go."""

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from schemas.rules import Aging
-from services.allocator.core.problem import PRIORITY_ONE
+from services.allocator.core.fixed_point import PRIORITY_ONE
 from services.allocator.core.shares import ONE
 from services.allocator.core.state import Job
 

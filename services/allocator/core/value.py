@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from services.allocator.core.fixed_point import PRIORITY_ONE
 from services.allocator.core.kernels import rows
 from services.allocator.core.plan import Plan
-from services.allocator.core.problem import DENSITY_ONE, PRIORITY_ONE, Ints, Problem
+from services.allocator.core.problem import DENSITY_ONE, Ints, Problem
 
 UNIT = DENSITY_ONE // PRIORITY_ONE
 

@@ -5,16 +5,21 @@ Works on sets of (node, local GPU), the units executors act on, so a fault in th
 
 from __future__ import annotations
 
+from math import ceil
+from statistics import NormalDist
+
 from schemas.decisions import Effect, Placed, Preempted, Promised, Scaled, StopOrdered, Waits
 from schemas.jobs import CheckpointMode
 from schemas.nodes import Health
 from schemas.records import Now
 from schemas.status import JobState, NodeGpus
 from services.allocator.core.config import Policy
-from services.allocator.core.groups import Group, groups_of, limits_of, maximum_of
-from services.allocator.core.state import State
+from services.allocator.core.groups import Group, groups_of, limits_of, maximum_of, team_rules
+from services.allocator.core.state import Job, State
 
 Card = tuple[str, int]
+ROUNDING_S = 0.001
+"""Less than this a sum of seconds may be off, but no hold is told by: it must not make one a step longer here than in the plan."""
 _ALIVE = ("placed", "running")
 _CAUSES = ("overrun", "node_withdrawn", "reserved", "higher_priority", "rules", "applications")
 
@@ -38,12 +43,14 @@ def verify_commit(state: State, effects: list[Effect], policy: Policy, now: Now)
     for effect in effects:
         if isinstance(effect, Placed):
             violations += _check_placed(state, effect)
+            violations += _check_window(state, effect, policy, now)
             for card in sorted(_cards(effect.placed)):
                 if card in held:
                     violations.append(f"{effect.job_id} on {card}: held by {held[card]}")
                 held[card] = effect.job_id
         elif isinstance(effect, Preempted):
             violations += _check_preempted(state, effect, now)
+            violations += _check_taken(state, effect, held | _held_by_apps(kept), policy, now)
         elif isinstance(effect, StopOrdered | Waits) and effect.job_id not in state.jobs:
             violations.append(f"effect on unknown job {effect.job_id}")
     for app_id in sorted(apps):
@@ -51,8 +58,12 @@ def verify_commit(state: State, effects: list[Effect], policy: Policy, now: Now)
             if card in held:
                 violations.append(f"{app_id} on {card}: held by {held[card]}")
             held[card] = app_id
-            if card not in kept.get(app_id, set()) and not _open_to_new(state, card):
+            if card in kept.get(app_id, set()):
+                continue
+            if not _open_to_new(state, card):
                 violations.append(f"{app_id} gains {card}, which takes nothing new")
+            if _reserved(state, card, now, now.domain_ms + policy.step_ms):
+                violations.append(f"{app_id} gains {card}, which is reserved")
     return violations
 
 
@@ -101,8 +112,10 @@ def _check_preempted(state: State, effect: Preempted, now: Now) -> list[str]:
     if job is None or job.parts or mine is None or not mine.preempts:
         return [f"{effect.job_id} may not take a place"]
     found = []
-    if len(effect.victims) > mine.victims_max:
-        found.append(f"{effect.job_id} takes {len(effect.victims)} places, {mine.victims_max} allowed")
+    leaving = _leaving(state, job)
+    if leaving + len(effect.victims) > mine.victims_max:
+        beside = f" beside {leaving}" if leaving else ""
+        found.append(f"{effect.job_id} takes {len(effect.victims)} places{beside}, {mine.victims_max} allowed")
     for name in effect.victims:
         victim = state.jobs.get(name)
         theirs = None if victim is None else state.rules.queues.get(victim.spec.queue)
@@ -111,11 +124,80 @@ def _check_preempted(state: State, effect: Preempted, now: Now) -> list[str]:
             continue
         if victim.spec.checkpoint.mode is CheckpointMode.NONE or effect.job_id in victim.preempted_by:
             found.append(f"{name} can't save its work, or lost its place to {effect.job_id} before")
+        if victim.spec.priority * 1000 >= _priority_most(state, job, effect.pool, now):
+            found.append(f"{name} is not of lower priority than {effect.job_id}")
         if now.domain_ms - victim.started_ms < mine.runtime_min_s * 1000:
             found.append(f"{name} has not run for {mine.runtime_min_s:g} s yet")
         if not any((part.node, gpu) in _cards(effect.placed) for part in victim.parts for gpu in part.gpus):
             found.append(f"{name} holds nothing of the block taken for {effect.job_id}")
     return found
+
+
+def _leaving(state: State, job: Job) -> int:
+    """Jobs that are on their way out for others of the same queue."""
+    blocks = [
+        held
+        for other, held in state.preemptions.items()
+        if other in state.jobs and state.jobs[other].spec.queue == job.spec.queue
+    ]
+    victims = [state.jobs.get(name) for held in blocks for name in held.victims]
+    return sum(victim is not None and bool(victim.parts and victim.stop_cause) for victim in victims)
+
+
+def _priority_most(state: State, job: Job, pool: str, now: Now) -> int:
+    """In thousandths, the highest priority that the job's spec, its waiting and the rules can give it. What other jobs have a part in
+    (shares, guarantees) and forecasts (deadlines) counts as far as it could go."""
+    rules, waited_s = state.rules, (now.domain_ms - job.submitted_ms) / 1000
+    aging = min(rules.aging.priority_max, max(0.0, waited_s - rules.aging.after_s) / 3600 * rules.aging.per_hour)
+    most = job.spec.priority + aging + (0 if job.spec.deadline_ms is None else 4)
+    if rules.fair_share > 0:
+        most *= 1.001 + rules.fair_share / 2  # factors are whole thousandths
+    if team_rules(rules, job.spec.team).guaranteed.get(pool, 0) >= min(job.spec.sizes):
+        most += 200
+    if job.restores or (rules.aging.overdue_s is not None and waited_s >= rules.aging.overdue_s):
+        most += 400
+    return ceil(most * 1000)
+
+
+def _check_taken(state: State, effect: Preempted, held: dict[Card, str], policy: Policy, now: Now) -> list[str]:
+    """The block that a job takes can be had: it is its victims' or nobody's, takes something new, and no operator reserved it."""
+    found = []
+    for card in sorted(_cards(effect.placed)):
+        if card in held and held[card] not in effect.victims:
+            found.append(f"{effect.job_id} takes {card}: held by {held[card]}, which nobody stops")
+        if not _open_to_new(state, card):
+            found.append(f"{effect.job_id} takes {card}, which takes nothing new")
+        if _reserved(state, card, now, now.domain_ms + policy.step_ms):
+            found.append(f"{effect.job_id} takes {card}, which is reserved")
+    return found
+
+
+def _check_window(state: State, effect: Placed, policy: Policy, now: Now) -> list[str]:
+    """No start on what is reserved, nor on what will be before the job is expected to have left (`Policy.hold_quantile`), in whole steps.
+
+    The block that running jobs left for it was judged when they were told to: it only must not be reserved by now.
+    """
+    block = state.preemptions.get(effect.job_id)
+    if block is not None and _cards(block.placed) == _cards(effect.placed):
+        until_ms = now.domain_ms + 1
+    else:
+        steps = max(1, min(policy.steps, ceil((_hold_s(effect, policy) - ROUNDING_S) / policy.step_s)))
+        until_ms = now.domain_ms + steps * policy.step_ms
+    return [
+        f"{effect.job_id} on {card}, which is reserved"
+        for card in sorted(_cards(effect.placed))
+        if _reserved(state, card, now, until_ms)
+    ]
+
+
+def _hold_s(effect: Placed, policy: Policy) -> float:
+    """How long the job counts as holding GPUs that others were promised: between P50 and P90 as if its logarithm were normal. Data that
+    has to be brought is not in it."""
+    p50_s, p90_s = effect.p50_s - effect.staging_s, effect.p90_s - effect.staging_s
+    if p50_s <= 0:
+        return p90_s
+    normal = NormalDist()
+    return float(p50_s * (p90_s / p50_s) ** (normal.inv_cdf(policy.hold_quantile) / normal.inv_cdf(0.9)))
 
 
 def _check_held(state: State, effects: list[Effect], now: Now) -> list[str]:
@@ -154,6 +236,10 @@ def _held_by_jobs(state: State, violations: list[str]) -> dict[Card, str]:
                     violations.append(f"{job.job_id} and {held[part.node, gpu]} both hold {part.node}/{gpu}")
                 held[part.node, gpu] = job.job_id
     return held
+
+
+def _held_by_apps(apps: dict[str, set[Card]]) -> dict[Card, str]:
+    return {card: app_id for app_id in sorted(apps) for card in apps[app_id]}
 
 
 def _open_to_new(state: State, card: Card) -> bool:
@@ -264,7 +350,7 @@ def _check_scaled(state: State, effect: Scaled, apps: dict[str, set[Card]], poli
     if len(after) > most:
         found.append(f"{effect.app_id}: {len(after)} GPUs above its peak {app.spec.peak_gpus}")
     # What a reservation takes away is nobody's choice.
-    chosen = {card for card in before ^ after if card in after or not _reserved(state, card, policy, now)}
+    chosen = {card for card in before ^ after if card in after or not _taken_away(state, card, policy, now)}
     if before and used + len(chosen) > app.spec.switch_max:
         found.append(f"{effect.app_id}: {used} + {len(chosen)} switches in a step, {app.spec.switch_max} allowed")
     if effect.switched != (len(chosen) if before else 0):
@@ -272,16 +358,21 @@ def _check_scaled(state: State, effect: Scaled, apps: dict[str, set[Card]], poli
     return found
 
 
-def _reserved(state: State, card: Card, policy: Policy, now: Now) -> bool:
+def _taken_away(state: State, card: Card, policy: Policy, now: Now) -> bool:
     """Whether a reservation holds the card within the step that begins now, or its node is to be empty by then."""
-    end_ms = now.domain_ms + policy.step_s * 1000
+    end_ms = now.domain_ms + policy.step_ms
     node = state.nodes.get(card[0])
     if node is not None and node.draining and node.drain_deadline_ms < end_ms:
         return True
+    return _reserved(state, card, now, end_ms)
+
+
+def _reserved(state: State, card: Card, now: Now, until_ms: int) -> bool:
+    """Whether a reservation holds the card at any moment from now on and before `until_ms`."""
     return any(
         reserved.node == card[0]
         and (not reserved.gpus or card[1] in reserved.gpus)
-        and reserved.from_ms < end_ms
+        and reserved.from_ms < until_ms
         and reserved.until_ms > now.domain_ms
         for reserved in state.reservations.values()
     )

@@ -11,9 +11,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from services.allocator.core.columns import OptionColumn
+from services.allocator.core.gpu_states import CardState, GpuState
 from services.allocator.core.kernels.rows import has_open_block
 from services.allocator.core.plan import Plan
-from services.allocator.core.problem import CardState, GpuState, Ints, Problem
+from services.allocator.core.problem import Ints, Problem
 from services.allocator.core.reasons import Reason
 
 _SHAPE_COLUMNS = [OptionColumn.CLASS, OptionColumn.HOLD]

@@ -6,16 +6,9 @@ import numpy as np
 import pytest
 
 from services.allocator.core.baselines import plan_backfill, plan_fifo
+from services.allocator.core.gpu_states import GpuState
 from services.allocator.core.heuristic import default_iterations, plan_fast, plan_repaired
-from services.allocator.core.problem import (
-    Application,
-    GpuState,
-    Option,
-    Problem,
-    QueuedJob,
-    RunningBlock,
-    build_problem,
-)
+from services.allocator.core.problem import Application, Option, Problem, QueuedJob, RunningBlock, build_problem
 from services.allocator.core.reasons import Reason
 from services.allocator.core.scenario import problem_of, read_scenario
 from services.allocator.core.verify import verify_plan

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from services.allocator.core.gpu_states import GpuState
 from services.allocator.core.heuristic import plan_fast
 from services.allocator.core.problem import (
     Application,
-    GpuState,
     Option,
     Problem,
     QueuedJob,
