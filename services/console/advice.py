@@ -8,6 +8,12 @@ from __future__ import annotations
 from services.allocator.core.reasons import Reason
 from services.intake.core.refusals import Reason as Refused
 
+AGING_HELP = (
+    "Waiting raises it by itself (aging), up to a limit; that it starts in the end is certain only where the rules have"
+    " `aging.overdue_s` (`gpugrid policy show`)."
+)
+"""For whoever is behind others, as long as the rules aren't known; `place_in_order` says what they come to."""
+
 REASON_HELP: dict[Reason, tuple[str, ...]] = {
     Reason.NONE: (),
     Reason.WAITING_FOR_GPUS: (
@@ -24,7 +30,7 @@ REASON_HELP: dict[Reason, tuple[str, ...]] = {
     ),
     Reason.BEHIND_PRIORITY: (
         "Raise its priority if it is worth more (`gpugrid change JOB --priority N`).",
-        "Waiting raises it by itself (aging), so it will not starve.",
+        AGING_HELP,
     ),
     Reason.PLANNED_LATER: (
         "Nothing has to be done: it has a place in the plan.",

@@ -194,7 +194,7 @@ def jobs(
 
 
 def why(ctx: typer.Context, job_id: JobId, as_json: AsJson = False) -> None:
-    """Why a job waits, when it will start, who holds the GPUs, and what would help. Ended jobs are explained, too.
+    """Why a job waits, when it will start, who holds the GPUs, what its priority is made of, and what would help. Ended jobs, too.
 
     \b
     gpugrid why training-4f9k2
@@ -214,6 +214,11 @@ def why(ctx: typer.Context, job_id: JobId, as_json: AsJson = False) -> None:
             raise ConsoleError(explanation.sentence)
     else:
         explanation = sentences.explain(view, world, now_ms)
+        if view.state == "queued" and not view.is_application:
+            from services.console import place_in_order
+
+            known = session.run(place_in_order.load_allocator_state(session, view, world), f"Placing {job_id} in order")
+            explanation = explanation if known is None else place_in_order.with_place(explanation, known)
     note_incomplete(session, world.complete)
     follow.show_explanation(session, explanation, as_json=as_json)
 

@@ -35,8 +35,6 @@ class Standing:
 
 async def load_standing(session: Session, cluster: str | None) -> Standing:
     """The state of a cluster; of the only one if none is named. ConsoleError if there is none, or more than one."""
-    from services.allocator.shell.log import load
-
     world = await queries.load_world(session)
     known = {node.cluster: world.node_partition[name] for name, node in sorted(world.nodes.items())}
     if not known:
@@ -46,10 +44,17 @@ async def load_standing(session: Session, cluster: str | None) -> Standing:
     name = cluster or next(iter(known))
     if name not in known:
         raise ConsoleError(f"No cluster is named {name}; there is {', '.join(sorted(known))}.")
-    settings = settings_of(session, name)
-    loaded = await load(session.bus(), name, known[name], settings.policy.step_ms, "gpugrid-console")
+    return await standing_on(session, name, known[name])
+
+
+async def standing_on(session: Session, cluster: str, partition: int) -> Standing:
+    """The state of a cluster whose partition is known."""
+    from services.allocator.shell.log import load
+
+    settings = settings_of(session, cluster)
+    loaded = await load(session.bus(), cluster, partition, settings.policy.step_ms, "gpugrid-console")
     now_ms = max(session.clock().now_ms(), loaded.state.now_ms)
-    return Standing(name, known[name], loaded.state, settings, now_ms)
+    return Standing(cluster, partition, loaded.state, settings, now_ms)
 
 
 def versioned(rules: Rules, in_force: int) -> Rules:

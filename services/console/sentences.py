@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from schemas.executions import FailureCause, StopCause
 from schemas.status import JobState, JobStatusChanged
@@ -19,6 +20,9 @@ from services.console.advice import REASON_HELP, code_sentence, refusal_help
 from services.console.durations import duration_text, from_now_text, moment_text
 from services.console.facts import JobView, World
 from services.console.shape import Cause, pool_shape, shape_sentence
+
+if TYPE_CHECKING:
+    from services.console.order_parts import PlaceInOrder
 
 HOLDERS_NAMED_MAX = 5
 """More names than that don't help a person; the count follows, `--json` has all."""
@@ -59,7 +63,8 @@ class Holder:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """`sentence` answers the question; `lines` add facts; `would_help` says what a person can do."""
+    """`sentence` answers the question; `lines` add facts; `would_help` says what a person can do; `order`: of a waiting job, its
+    priority as it counts now, where the allocator's state was read (`place_in_order`)."""
 
     job_id: str
     state: str
@@ -72,6 +77,7 @@ class Explanation:
     holders: list[Holder] = field(default_factory=list)
     lines: list[str] = field(default_factory=list)
     would_help: list[str] = field(default_factory=list)
+    order: PlaceInOrder | None = None
 
 
 def explain(view: JobView, world: World, now_ms: int) -> Explanation:
