@@ -173,17 +173,83 @@ def test_a_held_block_that_the_rules_forbid_by_now_keeps_no_other_waiting() -> N
     assert not driver.job("barred").parts
 
 
-def test_nobody_loses_its_place_to_the_same_job_twice() -> None:
-    driver = one_node()
+def back_in_place(driver: Driver) -> None:
+    """ "n8" loses its place to "now", whose team then may run nothing, gets the place again, and the team may run jobs again."""
     night(driver, "n8", 8)
     driver.pass_ms(HOUR_MS)
-    submit(driver, "now", 8, queue="urgent", priority=9)
-    driver.pass_ms(HOUR_MS)  # the block was held for too long: it is free for all
+    submit(driver, "now", 8, queue="urgent", priority=9, team="red")
+    assert stopping(driver) == {"n8"}
+    driver.give(barring(driver, version=2, teams={"red": TeamRules(running_max=0)}))
     leave(driver, "n8")
-    if driver.job("n8").parts:
-        driver.give(build.started("n8", "n0", at_ms=driver.now_ms, attempt=2))
+    driver.pass_ms(HOUR_MS).give()  # the block was held for too long: it is free for all
+    assert driver.job("n8").parts, "it is placed again"
+    driver.give(build.started("n8", "n0", at_ms=driver.now_ms, attempt=2))
+    driver.pass_ms(HOUR_MS).give(barring(driver, version=3))
+    assert not driver.job("now").parts, "and the other waits, by no rule"
+    assert driver.job("now").reason not in ("running_limit", "takes_a_place")
+
+
+def barring(driver: Driver, version: int, **changed) -> ChangeRules:
+    newer = Rules(version=version, queues=driver.state.rules.queues, **changed)
+    return ChangeRules(cluster=build.CLUSTER, rules=newer, ordered_ms=driver.now_ms)
+
+
+def test_nobody_loses_its_place_to_the_same_job_twice() -> None:
+    driver = one_node()
+    back_in_place(driver)
+    for _ in range(3):
         driver.pass_ms(HOUR_MS).give()
         assert stopping(driver) == set()
+        assert driver.job("n8").parts
+    assert driver.job("n8").preempted_by == ["now"]
+
+
+def test_but_one_after_the_other_may_take_it_each_after_its_time() -> None:
+    """Only the pair is protected: the same place, an hour later, for a job that never took it."""
+    driver = one_node()
+    back_in_place(driver)
+    submit(driver, "second", 8, queue="urgent", priority=10, team="green")
+    assert stopping(driver) == {"n8"}
+    leave(driver, "n8")
+    assert driver.job("second").parts
+    driver.give(build.started("second", "n0", at_ms=driver.now_ms))
+    driver.give(build.completed("second", "n0", at_ms=driver.now_ms))
+    assert driver.job("now").parts, "what waits and is worth more comes before the victim"
+    driver.give(build.started("now", "n0", at_ms=driver.now_ms))
+    driver.give(build.completed("now", "n0", at_ms=driver.now_ms))
+    assert driver.job("n8").attempt == 3
+    driver.give(build.started("n8", "n0", at_ms=driver.now_ms, attempt=3)).pass_ms(500_000)
+    submit(driver, "third", 8, queue="urgent", priority=9)
+    assert stopping(driver) == set(), "it has not run for its time"
+    driver.pass_ms(200_000).give()
+    assert stopping(driver) == {"n8"}
+    assert driver.job("n8").preempted_by == ["now", "second", "third"]
+
+
+def test_a_guarantee_keeps_no_running_job_in_its_place() -> None:
+    """A queue that is preemptible is so inside a guarantee, too; a borrower of higher priority may take the place."""
+    driver = one_node(teams={"blue": TeamRules(guaranteed={build.POOL: 8})})
+    night(driver, "n8", 8, team="blue")
+    driver.pass_ms(HOUR_MS)
+    submit(driver, "low", 8, queue="urgent", priority=2, team="red")
+    assert stopping(driver) == set()
+    submit(driver, "now", 8, queue="urgent", priority=9, team="red")
+    assert stopping(driver) == {"n8"}
+    leave(driver, "n8")
+    assert driver.job("now").parts, (
+        "the block is held for it although the victim's guarantee makes it go first elsewhere"
+    )
+
+
+@pytest.mark.parametrize("guaranteed", [0, 8])
+def test_what_counts_is_the_declared_priority_of_who_runs_and_the_whole_one_of_who_waits(guaranteed: int) -> None:
+    driver = one_node(teams={"red": TeamRules(guaranteed={build.POOL: guaranteed})})
+    night(driver, "n8", 8, priority=9)
+    driver.pass_ms(HOUR_MS)
+    submit(driver, "now", 8, queue="urgent", priority=9, team="red")
+    assert stopping(driver) == ({"n8"} if guaranteed else set()), "200 more inside a guarantee"
+    driver.pass_ms(2 * HOUR_MS).give()
+    assert stopping(driver) == {"n8"}, "or a little more by aging"
 
 
 def test_every_victim_is_by_rule_and_every_preemption_ends() -> None:
