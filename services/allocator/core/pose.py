@@ -21,7 +21,7 @@ from services.allocator.core.held import held_blocks
 from services.allocator.core.index import Index, index_of
 from services.allocator.core.layout import Layout, layout_of
 from services.allocator.core.near import data_rows, domain_numbers
-from services.allocator.core.precedence import Precedence, precedence_of
+from services.allocator.core.precedence import Precedence, planned_max_of, precedence_of
 from services.allocator.core.problem import (
     Application,
     Option,
@@ -37,10 +37,6 @@ from services.allocator.core.speeds import expected_s
 from services.allocator.core.state import PARTS_ALIVE, App, Job, State
 from services.allocator.core.topology import size_class
 
-PLANNED_JOBS_PER_GPU = 8
-PLANNED_JOBS_MIN = 256
-"""A pool plans so many queued jobs at once, the best by aged priority and arrival: more than its window could ever hold.
-The others wait behind them and say so; they are looked at again with every decision."""
 OVERDUE_STRETCH = 0.25
 """A job past its P90 is expected to need this share of its elapsed time more, never "any moment now"."""
 
@@ -71,7 +67,7 @@ def pose(
     `planned_elsewhere` wait for one (`pool_choice.py`)."""
     layout = layout_of(state, pool)
     index = index_of(state)
-    planned_max = max(PLANNED_JOBS_MIN, PLANNED_JOBS_PER_GPU * layout.gpus)
+    planned_max = planned_max_of(layout.gpus)
     precedence = precedence_of(
         state, index, pool, planned_max, placed_elsewhere, policy, now.domain_ms, planned_elsewhere
     )
