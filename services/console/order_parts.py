@@ -14,6 +14,7 @@ from services.allocator.core.index import index_of
 from services.allocator.core.layout import layout_of
 from services.allocator.core.precedence import standing_in, takes_at_most_s
 from services.allocator.core.quotas import factors_of, held_by, used_by_team
+from services.allocator.core.reasons import Reason
 from services.allocator.core.shares import ONE
 from services.allocator.core.standing import GUARANTEED_PRIORITY, OVERDUE_PRIORITY, Standing
 from services.allocator.core.state import Job, State
@@ -22,6 +23,7 @@ from services.console.durations import duration_text, from_now_text, moment_text
 HOUR_MS = 3_600_000
 THOUSANDTHS = 1000
 """The allocator counts priorities in them."""
+_BEYOND_COUNTS = (Reason.RUNNING_LIMIT.public_name, Reason.QUEUE_LIMIT.public_name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +130,8 @@ def _guarantee(state: State, job: Job, standing: Standing, pool: str) -> OrderPa
     if standing.guaranteed:
         adds = GUARANTEED_PRIORITY / THOUSANDTHS
         return OrderPart("guarantee", f"Guarantee: +{adds:g}, it is inside: {holds}.", adds=adds)
+    if job.reason in _BEYOND_COUNTS:
+        return OrderPart("guarantee", f"Guarantee: +0 as long as a limit of jobs keeps it waiting; {holds}.")
     needs = f"with its jobs that come first there is no room for {min(job.spec.sizes)} more"
     return OrderPart("guarantee", f"Guarantee: +0, it is outside and borrows: {holds}, and {needs}.")
 

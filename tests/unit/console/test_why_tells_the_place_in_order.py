@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from schemas.commands import ChangeRules, ReserveBlock
@@ -95,6 +97,29 @@ def test_inside_and_outside_of_a_guarantee() -> None:
     outside = waiting(Rules(version=1, teams={"red": TeamRules(guaranteed={"h100": 4})}))
     assert order(outside)["priority"] == 3.0
     assert "Guarantee: +0, it is outside and borrows: team red holds 0 of 4 guaranteed GPUs of h100" in told(outside)
+
+
+def test_a_limit_of_jobs_keeps_a_job_out_of_the_guarantee() -> None:
+    rig = waiting(Rules(version=1, teams={"red": TeamRules(guaranteed={"h100": 8}, running_max=0)}))
+    assert "Guarantee: +0 as long as a limit of jobs keeps it waiting; team red holds 0 of 8" in told(rig)
+    assert order(rig)["priority"] == 3.0
+
+
+def test_an_answer_without_the_allocators_state_is_still_an_answer(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    rig = waiting(Rules(version=1, fair_share=1.0))
+    monkeypatch.setenv("GPUGRID_CATALOG", str(tmp_path / "gone.toml"))
+    assert "second waits (waiting_for_gpus)" in told(rig)
+    assert "the allocator's state can't be read" in " ".join(rig.stderr.split())
+    assert rig.json("why", "second")["order"] is None
+
+
+def test_a_job_for_a_pool_that_is_not_there_has_a_place_too() -> None:
+    rig = Rig().give(build.node("n00", order=0))
+    accepted = msgspec.structs.replace(build.accepted("second", 8), pools=["nowhere"])
+    rig.give(accepted, build.forecast("second", {8: 600}))
+    assert order(rig) == {"pool": "nowhere", "priority": 3.0, "declared": 3.0, "parts": []}
 
 
 def test_overdue_tells_from_when_on_and_advice_follows_the_rules() -> None:
