@@ -157,6 +157,9 @@ def test_use_of_two_jobs_adds_after_fading() -> None:
         (3_000, 500, 1_000, 1500, False, True, 406_750),
         (100_000, 4_000, 4_000, 1500, False, False, 162_000),  # the most a plain job has, aging as it is by default
         (1_000, 0, 0, 500, True, False, 200_500),  # the least inside a guarantee
+        (100_000, 29_000, 4_000, 1500, False, False, 199_500),  # a `priority_max` of 29 stays below it
+        (100_000, 30_000, 4_000, 1500, False, False, 201_000),  # one of 30 doesn't
+        (100_000, 29_000, 4_000, 1500, True, False, 399_500),  # and below the least overdue
         (100_000, 4_000, 4_000, 1500, True, False, 362_000),
         (1_000, 0, 0, 500, False, True, 400_500),  # the least overdue
         (100_000, 4_000, 4_000, 1500, True, True, 762_000),

@@ -98,6 +98,19 @@ def test_idle_quota_is_borrowed_and_the_guaranteed_team_goes_first_when_it_comes
     assert running(driver) == {"r1", "b0"}
 
 
+def test_a_guarantee_is_of_no_help_where_borrowers_filled_what_the_organisation_may_hold() -> None:
+    teams = {"blue": TeamRules(guaranteed={build.POOL: 4}, each_user=Limits(maximum={build.POOL: 2}))}
+    driver = two_nodes(rules(organisation=Limits(maximum={build.POOL: 8}), teams=teams))
+    submit(driver, "r0", 8, team="red")
+    submit(driver, "b0", 2)
+    assert running(driver) == {"r0"}
+    assert driver.job("b0").reason == "quota_exceeded"
+    end(driver, "r0")
+    submit(driver, "b1", 2)
+    assert running(driver) == {"b0"}, "nor against the maximum of its own user"
+    assert driver.job("b1").reason == "quota_exceeded"
+
+
 def test_an_overdue_job_goes_before_every_priority() -> None:
     driver = two_nodes(rules(aging=Aging(overdue_s=7200.0)))
     submit(driver, "r0", 8, 1, team="red")
