@@ -28,6 +28,8 @@ HOLDERS_NAMED_MAX = 5
 """More names than that don't help a person; the count follows, `--json` has all."""
 IMPOSSIBLE = (Reason.SIZE_EXCEEDS_POOL, Reason.SIZE_EXCEEDS_CARD, Reason.MEMORY_EXCEEDS_GPU)
 """No waiting helps, so neither a start nor holders are named: what the pool is made of stands in the way."""
+WITHHELD = (Reason.RESERVED, Reason.TO_BE_CUT)
+"""Among the holders are orders of operators then, which are no jobs."""
 
 STOP_SENTENCES: dict[StopCause, str] = {
     StopCause.CANCELLED: "it was cancelled",
@@ -147,11 +149,14 @@ def _explain_queued(view: JobView, status: JobStatusChanged, world: World, now_m
     parts.append("As it is, it can never start." if reason in IMPOSSIBLE else _planned_start(status, now_ms))
     holders = [] if reason in IMPOSSIBLE else _holders(status, world)
     holding = [holder for holder in holders if holder.gpus]
-    before = [holder for holder in holders if not holder.gpus]
+    orders = [holder for holder in holders if holder.job_id not in world.jobs and reason in WITHHELD]
+    before = [holder for holder in holders if not holder.gpus and holder not in orders]
     if holding:
         parts.append(f"The GPUs are held by {_holders_text(holding, now_ms)}.")
     if before:
         parts.append(f"Planned on them before it: {_holders_text(before, now_ms)}.")
+    if orders:
+        parts.append(f"Kept free of new work by {_holders_text(orders, now_ms)}.")
     lines = [] if not status.detail or status.detail == why else [status.detail]
     sizes = list(view.job.sizes) if view.job else []
     if accepted := pools_sentence(view):

@@ -193,3 +193,5 @@ def test_a_reservation_in_the_way_is_named_with_its_end() -> None:
     rig.give(build.accepted("second", 8), build.forecast("second", {8: 600}))
     assert "Reservation n00-fan keeps GPUs 0-3 of n00 until" in told(rig)
     assert "(in 2 h)." in told(rig)
+    assert "Kept free of new work by n00-fan." in told(rig)
+    assert "Planned on them before it" not in told(rig)
