@@ -8,7 +8,8 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 from unittest.mock import patch
 
 from msgspec.structs import replace
@@ -22,6 +23,7 @@ from services.allocator.core import (
     fold_executions,
     lifecycle,
     planned_starts,
+    pose,
     precedence,
     preempt,
     quotas,
@@ -211,6 +213,22 @@ def planned_start_not_kept() -> Iterator[None]:
 
 
 @contextmanager
+def reservation_ignored() -> Iterator[None]:
+    """The allocator plans as if operators had reserved nothing, and its own check knows of cards that are to be cut alone."""
+    real, really = pose._reservations, verify_commit._reserved
+
+    def reservations(state: State, *rest: Any) -> list[Any]:
+        return [row for row in real(state, *rest) if row.id not in state.reservations or "/" in row.id]
+
+    def reserved(state: State, *rest: Any) -> bool:
+        orders = {name: order for name, order in state.reservations.items() if "/" in name}
+        return really(cast("State", SimpleNamespace(reservations=orders)), *rest)
+
+    with patch.object(pose, "_reservations", reservations), patch.object(verify_commit, "_reserved", reserved):
+        yield
+
+
+@contextmanager
 def gang_restored_like_any_job() -> Iterator[None]:
     """A gang that lost a node queues up again as if it had lost nothing."""
     real = precedence.standing_of
@@ -253,6 +271,7 @@ PLANTED: dict[str, Planted] = {
         running_max_ignored,
         place_taken_too_early,
         planned_start_not_kept,
+        reservation_ignored,
         gang_restored_like_any_job,
         application_given_up_in_silence,
     )
