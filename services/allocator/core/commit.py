@@ -114,7 +114,7 @@ def plan_effects(
         for effect in _starts(state, posed, plan, policy):
             placed.add(effect.job_id)
             effects.append(effect)
-        effects.extend(preemptions(state, posed, plan, _given(posed, effects), policy, now))
+        effects.extend(preemptions(state, posed, plan, _given(posed, effects), effects, policy, now))
         _gather_waits(posed, plan, len(plans), policy, now, waits)
         posed_pools.append(posed)
         plans.append(plan)

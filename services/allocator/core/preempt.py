@@ -40,17 +40,21 @@ class _Victim:
     cost: int  # GPU-seconds at stake
 
 
-def preemptions(state: State, posed: Posed, plan: Plan, given: Ints, policy: Policy, now: Now) -> list[Effect]:
+def preemptions(
+    state: State, posed: Posed, plan: Plan, given: Ints, said: list[Effect], policy: Policy, now: Now
+) -> list[Effect]:
     """At most one preemption in this pool: the best waiting job that may take a place and would start by it. `given`: grid numbers
-    that this very decision gives to others; a block can't be held on them."""
+    that this very decision gives to others; a block can't be held on them. `said`: its effects in other pools."""
     tried = 0
+    leaving = _leaving(state, said)
     for row in np.argsort(-posed.problem.job_priority, kind="stable").tolist():
         job = posed.queued[row]
         rules = state.rules.queues.get(job.spec.queue)
         if rules is None or not rules.preempts or plan.start[row] == 0 or posed.problem.job_refusal[row] != 0:
             continue
         tried += 1
-        found = _for_job(state, posed, row, job, rules, given, policy, now)
+        places = rules.victims_max - leaving.get(job.spec.queue, 0)
+        found = _for_job(state, posed, row, job, rules, given, places, policy, now)
         if found is not None:
             return [found]
         if tried == TRIED_MAX:
@@ -84,19 +88,34 @@ def _is_free(state: State, held: Preemption) -> bool:
     )
 
 
+def _leaving(state: State, said: list[Effect]) -> dict[str, int]:
+    """By queue, how many jobs are being stopped for its jobs, this decision's in other pools among them."""
+    blocks = [(job_id, held.victims) for job_id, held in state.preemptions.items()]
+    blocks += [(effect.job_id, effect.victims) for effect in said if isinstance(effect, Preempted)]
+    found: dict[str, int] = {}
+    for job_id, victims in blocks:
+        if job_id in state.jobs:
+            queue = state.jobs[job_id].spec.queue
+            found[queue] = found.get(queue, 0) + len(victims)
+    return found
+
+
 def _for_job(
-    state: State, posed: Posed, row: int, job: Job, rules: QueueRules, given: Ints, policy: Policy, now: Now
+    state: State,
+    posed: Posed,
+    row: int,
+    job: Job,
+    rules: QueueRules,
+    given: Ints,
+    places: int,
+    policy: Policy,
+    now: Now,
 ) -> Preempted | None:
     victims = _candidates(state, posed, row, job, rules, now)
-    in_flight = sum(
-        len(held.victims)
-        for other, held in state.preemptions.items()
-        if other in state.jobs and state.jobs[other].spec.queue == job.spec.queue
-    )
     open_gpus = _open_now(posed.problem, set(victims))
     open_gpus[given] = False
     blocks = _blocks_of(posed.problem, victims)
-    chosen = _cheapest_block(posed.problem, row, open_gpus, victims, blocks, rules.victims_max - in_flight)
+    chosen = _cheapest_block(posed.problem, row, open_gpus, victims, blocks, places)
     if not chosen:
         return None
     problem = without_running(posed.problem, chosen)

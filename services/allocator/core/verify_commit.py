@@ -49,7 +49,7 @@ def verify_commit(state: State, effects: list[Effect], policy: Policy, now: Now)
                     violations.append(f"{effect.job_id} on {card}: held by {held[card]}")
                 held[card] = effect.job_id
         elif isinstance(effect, Preempted):
-            violations += _check_preempted(state, effect, now)
+            violations += _check_preempted(state, effect, effects, now)
             violations += _check_taken(state, effect, held | _held_by_apps(kept), policy, now)
         elif isinstance(effect, StopOrdered | Waits) and effect.job_id not in state.jobs:
             violations.append(f"effect on unknown job {effect.job_id}")
@@ -105,14 +105,14 @@ def _check_once(effects: list[Effect]) -> list[str]:
     return found
 
 
-def _check_preempted(state: State, effect: Preempted, now: Now) -> list[str]:
+def _check_preempted(state: State, effect: Preempted, effects: list[Effect], now: Now) -> list[str]:
     """A place is taken by rule only: from whom, by whom, and not again from the same one."""
     job = state.jobs.get(effect.job_id)
     mine = None if job is None else state.rules.queues.get(job.spec.queue)
     if job is None or job.parts or mine is None or not mine.preempts:
         return [f"{effect.job_id} may not take a place"]
     found = []
-    leaving = _leaving(state, job)
+    leaving = _leaving(state, job, effects)
     if leaving + len(effect.victims) > mine.victims_max:
         beside = f" beside {leaving}" if leaving else ""
         found.append(f"{effect.job_id} takes {len(effect.victims)} places{beside}, {mine.victims_max} allowed")
@@ -133,15 +133,19 @@ def _check_preempted(state: State, effect: Preempted, now: Now) -> list[str]:
     return found
 
 
-def _leaving(state: State, job: Job) -> int:
-    """Jobs that are on their way out for others of the same queue."""
-    blocks = [
-        held
+def _leaving(state: State, job: Job, effects: list[Effect]) -> int:
+    """Jobs that are on their way out for others of the same queue, by earlier decisions and this one."""
+    leaving = [
+        (other, name)
         for other, held in state.preemptions.items()
-        if other in state.jobs and state.jobs[other].spec.queue == job.spec.queue
+        for name in held.victims
+        if name in state.jobs and state.jobs[name].parts and state.jobs[name].stop_cause
     ]
-    victims = [state.jobs.get(name) for held in blocks for name in held.victims]
-    return sum(victim is not None and bool(victim.parts and victim.stop_cause) for victim in victims)
+    leaving += [(other.job_id, name) for other in effects if isinstance(other, Preempted) for name in other.victims]
+    return sum(
+        other != job.job_id and other in state.jobs and state.jobs[other].spec.queue == job.spec.queue
+        for other, _ in leaving
+    )
 
 
 def _priority_most(state: State, job: Job, pool: str, now: Now) -> int:

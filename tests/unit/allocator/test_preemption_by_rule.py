@@ -13,6 +13,7 @@ from schemas.rules import QueueRules, Rules, TeamRules
 from services.allocator.core.phases import Phase
 from tests import build
 from tests.allocator_driver import Driver
+from tests.mixed_pools import FAST, SLOW, accepted, node_of
 
 HOUR_MS = 3_600_000
 SAVES = CheckpointPolicy(mode=CheckpointMode.SIGNAL, wait_s=60.0, cost_s=30.0)
@@ -284,3 +285,27 @@ def _random_history(dice: Random) -> int:
     driver.pass_ms(10 * HOUR_MS).give()
     assert driver.state.preemptions == {}
     return len(lost)
+
+
+def test_one_decision_stops_no_more_jobs_for_a_queue_than_allowed_however_many_pools_it_plans() -> None:
+    driver = Driver().give(node_of(FAST, "f0"), node_of(SLOW, "s0"))
+    queues = {
+        "urgent": QueueRules(preempts=True, runtime_min_s=600.0, victims_max=1),
+        "night": QueueRules(preemptible=True),
+    }
+    driver.give(ChangeRules(cluster=build.CLUSTER, rules=Rules(version=1, queues=queues), ordered_ms=build.START_MS))
+    for job_id, pool, node in (("nf", FAST, "f0"), ("ns", SLOW, "s0")):
+        driver.give(
+            accepted(job_id, 2, pools=(pool,), queue="night", checkpoint=SAVES, priority=3),
+            build.forecast(job_id, {2: 6 * 3600}),
+        )
+        driver.give(build.started(job_id, node, at_ms=driver.now_ms))
+    driver.pass_ms(HOUR_MS)
+    urgent = [
+        accepted(f"u{pool}", 2, pools=(pool,), at_ms=driver.now_ms, queue="urgent", priority=9) for pool in (FAST, SLOW)
+    ]
+    driver.give(*urgent, *[build.forecast(job.job_id, {2: 3600}) for job in urgent])
+    assert stopping(driver) == {"nf"}
+    driver.give(build.stopped("nf", "f0", at_ms=driver.now_ms, cause=StopCause.PREEMPTED))
+    driver.give()
+    assert stopping(driver) == {"ns"}

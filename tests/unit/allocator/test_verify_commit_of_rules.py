@@ -247,6 +247,13 @@ def test_an_equal_may_be_pushed_out_where_all_that_counts_in_the_order_makes_it_
     assert found(driver, taken(driver, "a", "b")) == []
 
 
+def test_places_taken_in_several_pools_by_one_decision_count_together() -> None:
+    driver = night_runs()
+    driver.give(build.accepted("too", 2, at_ms=driver.now_ms, queue="urgent", priority=9))
+    other = replace(taken(driver, "c", job_id="too"), placed=on("n1", 0, 2))
+    assert "too takes 1 places beside 2, 2 allowed" in found(driver, taken(driver, "a", "b"), other)
+
+
 # --- blocks held
 
 
