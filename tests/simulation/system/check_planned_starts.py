@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from schemas.commands import ChangeRules, DrainNode, ReserveBlock
+from schemas.commands import ChangeRules, DrainNode, RepartitionCards, ReserveBlock
 from schemas.decisions import DecisionMade, Placed, Preempted, Promised, Waits
 from schemas.executions import JobStopped, NodeReported
 from schemas.jobs import JobRevoked
@@ -67,7 +67,7 @@ class PlannedStarts:
                 self.withdrawn[event.node] = sequence
             case NodeReported() if event.quarantined:
                 self.withdrawn[event.node] = sequence
-            case ReserveBlock():
+            case ReserveBlock() | RepartitionCards():
                 self.reserved[event.node] = sequence
             case ChangeRules():
                 self.known = sequence
@@ -101,7 +101,7 @@ class PlannedStarts:
         if effect.cause == "node_withdrawn":
             return any(node in self.withdrawn for node in word.nodes) or bool(effect.by)
         if effect.cause == "reserved":
-            return any(node in self.reserved for node in word.nodes)
+            return any(node in self.reserved or node.partition("+")[0] in self.reserved for node in word.nodes)
         if effect.cause == "overrun":
             return bool(effect.by) and all(name in self.holders or name in self.words for name in effect.by)
         if effect.cause == "rules":

@@ -17,7 +17,7 @@ FIRST = {
     "place_taken_too_early": 25,
     "planned_start_not_kept": 104,
     "gang_restored_like_any_job": 226,
-    "application_given_up_in_silence": 224,
+    "application_given_up_in_silence": 55,
 }
 """Bugs that need a rare meeting are looked for where one was found; should the world have changed, the next ones are tried, too."""
 
