@@ -200,6 +200,7 @@ def why(ctx: typer.Context, job_id: JobId, as_json: AsJson = False) -> None:
     gpugrid why training-4f9k2
     """
     from services.console import follow, queries, sentences
+    from services.console.similar import similar_names
 
     session: Session = ctx.obj
     now_ms = session.clock().now_ms()
@@ -207,9 +208,7 @@ def why(ctx: typer.Context, job_id: JobId, as_json: AsJson = False) -> None:
     view = world.jobs.get(job_id)
     if view is None:
         submitted_ms = session.run(queries.submitted_ms_of(session, job_id), f"Looking for {job_id}")
-        explanation = sentences.explain_unseen(
-            job_id, submitted_ms, queries.similar_names(job_id, sorted(world.jobs)), now_ms
-        )
+        explanation = sentences.explain_unseen(job_id, submitted_ms, similar_names(job_id, sorted(world.jobs)), now_ms)
         if explanation.state == "unknown":
             raise ConsoleError(explanation.sentence)
     else:

@@ -25,6 +25,7 @@ from services.console.publishing import new_traceparent
 from services.console.read import watch_topic
 from services.console.sentences import gpu_ranges
 from services.console.session import Session
+from services.console.similar import similar_names, suggestion
 from services.telemetry.core.ailments import key_of
 
 if TYPE_CHECKING:
@@ -183,11 +184,8 @@ def _home(world: World, node: str) -> tuple[str, int]:
     """Cluster and partition of a node: all cluster topics share the partition of a cluster. ConsoleError for one nobody has heard of."""
     state = world.nodes.get(node)
     if state is None:
-        hint = queries.similar_names(node, sorted(world.nodes))
-        raise ConsoleError(
-            f"No node is named {node}."
-            + (f" Did you mean {' or '.join(hint)}?" if hint else " `gpugrid nodes` lists them.")
-        )
+        hint = similar_names(node, sorted(world.nodes))
+        raise ConsoleError(f"No node is named {node}." + suggestion(hint, "gpugrid nodes"))
     return state.cluster, world.node_partition[node]
 
 

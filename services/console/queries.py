@@ -1,17 +1,15 @@
-"""Readings that commands share: the picture of now, one job with everything about it, similar names when there is none."""
+"""Readings that commands share: the picture of now, one job with everything about it."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from difflib import get_close_matches
 
 from schemas.jobs import ApplicationRegistered, JobSubmitted
 from services.console.errors import ConsoleError
 from services.console.facts import FACT_TOPICS, World, readable, world_of
 from services.console.read import Reading, read_topics
 from services.console.session import Session
-
-SIMILAR_MAX = 3
+from services.console.similar import similar_names, suggestion
 
 
 async def load_world(session: Session, *, forecasts: bool = False) -> World:
@@ -40,15 +38,7 @@ async def submitted_ms_of(session: Session, job_id: str) -> int | None:
     return None
 
 
-def similar_names(name: str, known: Sequence[str]) -> list[str]:
-    """Names that a person may have meant."""
-    return get_close_matches(name, known, n=SIMILAR_MAX, cutoff=0.6)
-
-
 def unknown_job(job_id: str, world: World) -> ConsoleError:
     """The error for a job nobody knows."""
     hint = similar_names(job_id, sorted(world.jobs))
-    return ConsoleError(
-        f"No job or application is named {job_id}."
-        + (f" Did you mean {' or '.join(hint)}?" if hint else " `gpugrid jobs --all` lists them.")
-    )
+    return ConsoleError(f"No job or application is named {job_id}." + suggestion(hint, "gpugrid jobs --all"))

@@ -20,6 +20,7 @@ from services.console.advice import REASON_HELP, code_sentence, refusal_help
 from services.console.durations import duration_text, from_now_text, moment_text
 from services.console.facts import JobView, World
 from services.console.shape import Cause, pool_shape, shape_sentence
+from services.console.similar import suggestion
 
 if TYPE_CHECKING:
     from services.console.order_parts import PlaceInOrder
@@ -122,7 +123,7 @@ def explain_unseen(job_id: str, submitted_ms: int | None, similar: Sequence[str]
                 "Look at `gpugrid dead-letters` (unreadable events go there) and `gpugrid doctor` (intake's lag)."
             ],
         )
-    hint = f" Did you mean {' or '.join(similar)}?" if similar else " `gpugrid jobs --all` lists them."
+    hint = suggestion(similar, "gpugrid jobs --all")
     return Explanation(job_id, "unknown", f"No job or application is named {job_id}.{hint}")
 
 

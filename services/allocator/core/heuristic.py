@@ -61,8 +61,7 @@ def facts_of(problem: Problem) -> Facts:
 
 def plan_fast(problem: Problem, iterations: int, seed: int = 0) -> Plan:
     """Plan the window: first legal grid, then `iterations` candidate grids of local search."""
-    place, segments = solve(facts_of(problem), iterations, seed, FINISH_SHARE)
-    return finished_plan(problem, "fast", place, segments)
+    return with_reasons(problem, plan_compared(problem, iterations, seed))
 
 
 def plan_compared(problem: Problem, iterations: int, seed: int = 0) -> Plan:

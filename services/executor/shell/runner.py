@@ -168,7 +168,7 @@ def end_group(group: str) -> None:
 
 
 def remove_group(group: str) -> None:
-    """Once it is empty: what was killed takes a moment to go."""
+    """End whatever is in it, and remove it. Nothing happens where there is none; what was killed takes a moment to go."""
     for _ in range(GROUP_ROUNDS_MAX if group else 0):
         try:
             os.rmdir(group)  # noqa: PTH106

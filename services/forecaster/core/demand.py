@@ -123,10 +123,10 @@ class DemandHistory:
         period = self._grid.steps(TRIAL_PERIOD_S)
         review = first // period * period
         if self._belief is not None and self._review == review:
-            return self._belief, self._said(np.array([first]), past, self._belief.of_deep)
+            return self._belief, self._said(np.array([first]), past, self._belief.rules.of_deep)
         of_deep = deep(self._grid, self._before(np.array([review]), DEEP_DAYS * self._grid.day))
         # Looked at from an earlier moment, what is remembered of later ones may be overtaken unnoticed.
-        if self._belief is None or self._belief.of_deep != of_deep or review < self._review:
+        if self._belief is None or self._belief.rules.of_deep != of_deep or review < self._review:
             self._owner = self._remembered.owner()
         moments, tried, said = self._trials(review - period * np.arange(1, TRIALS + 1), first, past, of_deep)
         if tried is None:

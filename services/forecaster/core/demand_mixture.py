@@ -130,6 +130,11 @@ class Record:
     relative: Series
     trials: Series
 
+    @property
+    def of_deep(self) -> bool:
+        """Whether the deep rules are among them."""
+        return self.relative.shape[1] == len(PRIOR_DEEP)
+
 
 @dataclass(frozen=True, slots=True)
 class Belief:
@@ -138,11 +143,6 @@ class Belief:
     rules: Record
     spreads: Series
     own: float
-
-    @property
-    def of_deep(self) -> bool:
-        """Whether the deep rules are among them."""
-        return self.rules.relative.shape[1] == len(PRIOR_DEEP)
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,8 +249,7 @@ def _record(grid: Grid, since: Steps, loss: Series) -> Record:
 
 def _rule_weights(record: Record, shift: Steps) -> Series:
     """(moments, rules, distances): after a shift of level other rules hold than before, and the record says less."""
-    of_deep = record.relative.shape[1] == len(PRIOR_DEEP)
-    prior, trials = (PRIOR_DEEP, PRIOR_TRIALS_DEEP) if of_deep else (PRIOR_P50, PRIOR_TRIALS)
+    prior, trials = (PRIOR_DEEP, PRIOR_TRIALS_DEEP) if record.of_deep else (PRIOR_P50, PRIOR_TRIALS)
     ordinary = _weights(record, prior, trials, SHARPNESS_P50)
     if not shift.any():
         return ordinary

@@ -17,6 +17,7 @@ from schemas.nodes import Health, NodeStateChanged
 from tests.simulation.system.check_jobs import Attempt, Life
 from tests.simulation.system.evidence import Evidence, heard
 from tests.simulation.system.machine import Machine, Proc
+from tests.simulation.system.world_slots import machine_of
 
 HOURS_TOLERANCE_S = 0.2
 LIMIT_TOLERANCE_S = 1.0
@@ -139,7 +140,7 @@ def _drained_nodes(evidence: Evidence) -> set[str]:
     """By their own names, and all nodes of a machine whose cards were ordered to be cut."""
     ordered = {entry.event.node for entry in evidence.said["commands"] if isinstance(entry.event, DrainNode)}
     cut = {entry.event.node for entry in evidence.said["commands"] if isinstance(entry.event, RepartitionCards)}
-    return ordered | {name for name in evidence.machines if name.partition("+")[0] in cut}
+    return ordered | {name for name in evidence.machines if machine_of(name) in cut}
 
 
 def _unfounded_stop(

@@ -15,6 +15,7 @@ from schemas.executions import JobStopped, NodeReported
 from schemas.jobs import JobRevoked
 from schemas.nodes import Health, NodeStateChanged
 from tests.simulation.system.evidence import Evidence, heard
+from tests.simulation.system.world_slots import machine_of
 
 BY_JOBS = frozenset({"overrun", "higher_priority"})
 CAUSES = frozenset({*BY_JOBS, "node_withdrawn", "reserved", "rules", "applications"})
@@ -101,7 +102,7 @@ class PlannedStarts:
         if effect.cause == "node_withdrawn":
             return any(node in self.withdrawn for node in word.nodes) or bool(effect.by)
         if effect.cause == "reserved":
-            return any(node in self.reserved or node.partition("+")[0] in self.reserved for node in word.nodes)
+            return any(node in self.reserved or machine_of(node) in self.reserved for node in word.nodes)
         if effect.cause == "overrun":
             return bool(effect.by) and all(name in self.holders or name in self.words for name in effect.by)
         if effect.cause == "rules":

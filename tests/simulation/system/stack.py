@@ -38,7 +38,7 @@ from tests.simulation.system.machine import Machine, MachineDriver, MachineJourn
 from tests.simulation.system.machine_cards import MachineCutter, SharedDriver, TrueCards
 from tests.simulation.system.world import CLUSTER, PARTITIONS, POOL, SPAN_MS, START_MS, World
 from tests.simulation.system.world_mixed import OLD
-from tests.simulation.system.world_slots import CARDS, HALF, HALVES, MACHINE
+from tests.simulation.system.world_slots import CARDS, HALF, HALVES, MACHINE, machine_of
 
 SPEED = 20.0
 """Domain seconds per wall second: two hours in six minutes; a node is lost after one, which are twenty of domain time."""
@@ -86,7 +86,7 @@ class Stack:
 
     def on(self, machine: str) -> list[Machine]:
         """What is one machine to the weather: its processes and journals, by node."""
-        return [found for name, found in self.machines.items() if machine in (name, name.partition("+")[0])]
+        return [found for name, found in self.machines.items() if machine in (name, machine_of(name))]
 
     def tell(self, who: str, what: str) -> None:
         self.told.append((self.clock.now_ms(), who, what))

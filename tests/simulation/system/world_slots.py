@@ -28,6 +28,11 @@ ORDERS_MAX = 6
 MINUTE_MS = 60_000
 
 
+def machine_of(node: str) -> str:
+    """The machine that a node is a pool's part of, or is (`schemas.sharing.node_name`)."""
+    return node.partition("+")[0]
+
+
 class Sharing:
     """What a seed's shared machine is: `on` False leaves everything as it is."""
 

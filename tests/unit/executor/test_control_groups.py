@@ -12,9 +12,10 @@ import pytest
 
 from schemas.executions import FailureCause
 from services.executor.shell.drivers import process
-from services.executor.shell.drivers.control_group import end_group, group_of
+from services.executor.shell.drivers.control_group import group_of
 from services.executor.shell.drivers.environment import Site
 from services.executor.shell.drivers.process import ProcessDriver
+from services.executor.shell.runner import remove_group
 from services.runtime.clock import WallClock
 from tests.unit.executor.test_process_driver import PATIENCE_S, order, output, python, run_to_end, until
 
@@ -32,7 +33,7 @@ def granted(tmp_path: Path) -> None:
         Path(group or "/proc/none").mkdir()
     except OSError:
         pytest.skip("this machine has no cgroup v2 hierarchy in which a group can be made")
-    end_group(group)
+    remove_group(group)
     assert not Path(group).exists()
 
 

@@ -1,43 +1,22 @@
 """A control group per run, where the machine lets us have one: no process leaves it, so ending it ends all that a job ever started.
 
-Owns: where the groups of our runs are (cgroup v2, below our own), and ending one from outside. The run's runner makes, fills and removes
-it (`runner.py`). Refuses: limits of memory or processor. Without a group (cgroup v1 alone, no right to make one) runs end by their
-process group and their runner, which misses only what sits in a session of its own when the runner itself is killed by force.
-Read next: `process.py`.
+Owns: where the groups of our runs are (cgroup v2, below our own). The run's runner makes, fills, ends and removes it (`runner.py`, which
+also serves whoever has to end one from outside). Refuses: limits of memory or processor. Without a group (cgroup v1 alone, no right to
+make one) runs end by their process group and their runner, which misses only what sits in a session of its own when the runner itself
+is killed by force. Read next: `process.py`.
 """
 
 from __future__ import annotations
 
-import contextlib
-import time
 from functools import cache
 from hashlib import sha256
 from pathlib import Path
-
-END_ROUNDS_MAX = 100
-END_PAUSE_S = 0.01
-"""A second in all: killed processes are gone within milliseconds, and an empty group that stays costs nothing."""
 
 
 def group_of(folder: Path) -> str:
     """Where the control group of the run in `folder` shall be; "" where this machine has none for us."""
     parent = _own_group()
     return "" if parent is None else str(parent / f"gpugrid-{sha256(str(folder).encode()).hexdigest()[:24]}")
-
-
-def end_group(group: str) -> None:
-    """Kill everything in it and remove it. Nothing happens where there is none."""
-    path = Path(group)
-    if not group or not path.is_dir():
-        return
-    for _ in range(END_ROUNDS_MAX):
-        with contextlib.suppress(OSError):
-            (path / "cgroup.kill").write_text("1")
-        with contextlib.suppress(OSError):
-            path.rmdir()
-        if not path.is_dir():
-            return
-        time.sleep(END_PAUSE_S)
 
 
 @cache

@@ -26,7 +26,7 @@ from services.executor.core.journal import RunFacts
 from services.executor.core.reports import Exit, Progress
 from services.executor.shell.device_facts import DeviceFacts
 from services.executor.shell.drivers import job_log
-from services.executor.shell.drivers.control_group import end_group, group_of
+from services.executor.shell.drivers.control_group import group_of
 from services.executor.shell.drivers.conversation import NEWS_POLL_S, Conversation
 from services.executor.shell.drivers.environment import (
     Site,
@@ -40,6 +40,7 @@ from services.executor.shell.drivers.port import Answer, Order, Prepared, StartR
 from services.executor.shell.drivers.readiness import probe
 from services.executor.shell.drivers.refusals import exit_of, preflight, refused, spawn_failure
 from services.executor.shell.drivers.run_folder import LOG_FILE, Began, Claim, Ended, abandon, folder_of, read, write
+from services.executor.shell.runner import remove_group
 from services.runtime.clock import Clock
 
 GRACE_S = 10.0
@@ -293,7 +294,7 @@ class ProcessDriver:
 def _end_group(folder: Path) -> None:
     spec = read(folder / "spec.json", _Spec)
     if spec is not None:
-        end_group(spec.group)
+        remove_group(spec.group)
 
 
 def domain_ms(clock: Clock, wall_ms: int, *, at_least_ms: int = 0) -> int:
