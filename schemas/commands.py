@@ -28,6 +28,20 @@ class UndrainNode(Event, frozen=True, kw_only=True):
     ordered_ms: TimeMs
 
 
+class ForgetNode(Event, frozen=True, kw_only=True):
+    """A node is gone for good: it leaves the grid, and what ran there is queued again at once. Refused while it is heard, unless `force`.
+
+    `incarnation`: the life of the node that is meant, as its state says; a later one is left alone.
+    """
+
+    node: Identifier
+    cluster: Identifier
+    ordered_ms: TimeMs
+    incarnation: Annotated[int, Meta(ge=0)] = 0
+    force: bool = False
+    cause: ShortText = ""
+
+
 class CheckpointJob(Event, frozen=True, kw_only=True):
     """Ask a running job to save its work now and go on."""
 

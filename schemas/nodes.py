@@ -214,3 +214,19 @@ class NodeStateChanged(Event, frozen=True, kw_only=True):
     topology: Topology | None = None
     machine: Identifier | None = None
     slots_per_card: SlotsPerCard = 1
+
+
+class NodeForgotten(Event, frozen=True, kw_only=True):
+    """A node is gone for good, by an operator's order of `ordered_ms`: as if nobody had ever heard of it. Replaces its state.
+
+    Should it come back, it is a new node with a higher `incarnation`. `sampled_ms`: agent's wall time of its last sample.
+    """
+
+    node: Identifier
+    cluster: Identifier
+    pool: Identifier
+    time_ms: TimeMs
+    ordered_ms: TimeMs
+    incarnation: Annotated[int, Meta(ge=0)] = 0
+    sampled_ms: WallMs = 0
+    cause: ShortText = ""
