@@ -35,6 +35,10 @@ class DrainOrders:
         else:
             self._ours.pop(order.node, None)
 
+    def forget(self, node: str) -> None:
+        """The node is gone: should it come back, nothing was ordered about it yet."""
+        self._ours.pop(node, None)
+
     def ever(self, node: str) -> bool:
         """Whether it was drained at all, as far as the topic reaches back: nodes can be drained before they are known."""
         return node in self._drained

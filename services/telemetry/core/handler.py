@@ -3,7 +3,7 @@
 Owns: which sample counts, when a state is published, and rebuilding from its own output. Publishes a node's state when
 something changed that others act on, otherwise at most every REFRESH_S; usage every USAGE_PERIOD_S. Refuses: believing rubbish,
 and acting on findings: a drain is ordered only where the configured policy says so. One instance at a time: it follows every
-node it knows, whoever reads that node's partition. Read next: `node.py`, `silence.py`, `usage_keeper.py`.
+node it knows, whoever reads that node's partition. Read next: `node.py`, `silence.py`, `forgotten.py`, `usage_keeper.py`.
 """
 
 from __future__ import annotations
@@ -14,12 +14,13 @@ from dataclasses import dataclass, field
 from schemas.base import Event
 from schemas.catalog import Catalog
 from schemas.codec import DecodeError, Envelope, decode_record
-from schemas.commands import DrainNode, UndrainNode
+from schemas.commands import DrainNode, ForgetNode, UndrainNode
 from schemas.deadletters import dead_letter
 from schemas.messages import message
-from schemas.nodes import Finding, Health, NodeSampled, NodeStateChanged
+from schemas.nodes import Finding, Health, NodeForgotten, NodeSampled, NodeStateChanged
 from schemas.records import Message, Now, Record
 from services.telemetry.core.drains import DrainOrders
+from services.telemetry.core.forgotten import Forgotten, refusal
 from services.telemetry.core.health_policy import Policy
 from services.telemetry.core.node import Node, restored
 from services.telemetry.core.silence import DEAF_S_MAX, OWN_PAUSE_S, Ears, Hearing, all_silent, hear, silent
@@ -57,6 +58,7 @@ class TelemetryHandler:
         self._first_tick_ms: int | None = None
         self._ticked_ms = 0
         self._drains = DrainOrders()
+        self._forgotten = Forgotten()
         self.keeper = UsageKeeper()
         self.rejected: dict[str, int] = {}
         self.xids: dict[int, int] = {}
@@ -68,12 +70,17 @@ class TelemetryHandler:
         if record.topic == "usage":
             self.keeper.restore(record)
             return
+        if record.topic == "node-states" and record.value is None:
+            self._forgotten.back((record.key or b"").decode("utf-8", "replace"))
+            return
         try:
             envelope = decode_record(record)
         except DecodeError:
             return
         if isinstance(envelope.event, NodeStateChanged):
             self._restore(envelope.event)
+        elif isinstance(envelope.event, NodeForgotten):
+            self._restore_forgotten(envelope.event)
         elif isinstance(envelope.event, DrainNode | UndrainNode):
             self._drains.take(envelope.event, envelope.source)
         else:
@@ -111,6 +118,9 @@ class TelemetryHandler:
                     identity = f"{known.node.name}/{known.node.incarnation}/{worse.value}/{now.wall_ms}"
                     outputs.extend(self._published(known, identity, "", now))
         outputs.extend(self._usage_message(key, event, now) for key, event in self.keeper.old(now))
+        for said in self._forgotten.old(now):
+            partition = self._catalog.partition_of(said.cluster)
+            outputs.append(Message("node-states", said.node.encode(), None, (), partition))
         return outputs
 
     # --- for metrics and tests
@@ -133,6 +143,9 @@ class TelemetryHandler:
         known = self._known.get(state.node)
         if known is not None and known.published_ms > 0 and state.time_ms <= known.published_domain_ms:
             return  # our own, already in the state, or older
+        if self._forgotten.is_over(state):
+            return
+        self._forgotten.back(state.node)
         node = restored(state)
         hearing = Hearing(health=state.health)
         if known is not None:
@@ -140,6 +153,13 @@ class TelemetryHandler:
             node.watch = known.node.watch
             hearing.heard_ms = known.hearing.heard_ms
         self._known[state.node] = Known(node, hearing, _material(state), 0, state.time_ms, state.findings)
+
+    def _restore_forgotten(self, said: NodeForgotten) -> None:
+        known = self._known.get(said.node)
+        if known is not None and known.published_ms > 0 and said.time_ms <= known.published_domain_ms:
+            return  # it came back since
+        self._known.pop(said.node, None)
+        self._forgotten.words[said.node] = said
 
     def _told(self, record: Record, now: Now) -> list[Message]:
         """Placements, progress, models, orders. Whoever owns these topics writes the dead letters of what can't be read there."""
@@ -156,8 +176,28 @@ class TelemetryHandler:
                 return []
             detail = f"no node or machine is called {event.node}: nothing of it was drained or kept from work"
             return [self._dead(record, "unknown_node", detail, now)]
+        if isinstance(event, ForgetNode):
+            return self._forget(record, event, envelope, now)
         ended = self.keeper.learn(event, record.timestamp_ms, now.domain_ms)
         return [self._usage_message(key, told, now) for key, told in self.keeper.final(ended, now)]
+
+    def _forget(self, record: Record, order: ForgetNode, envelope: Envelope, now: Now) -> list[Message]:
+        """The word that a node is gone, once for the life that was meant: repeated as it was, however often the order comes."""
+        known = self._known.get(order.node)
+        if known is None or known.node.cluster != order.cluster:
+            said = self._forgotten.repeated(order)
+            if said is None:
+                return [self._dead(record, "unknown_node", f"cluster {order.cluster} has no node {order.node}", now)]
+        else:
+            refused = refusal(order, known.node, known.hearing.health)
+            if refused is not None:
+                return [self._dead(record, *refused, now)]
+            said = self._forgotten.word(order, known.node, max(now.domain_ms, known.published_domain_ms + 1))
+            del self._known[order.node]
+        self._drains.forget(order.node)
+        identity = f"{envelope.id}/forgotten/{order.node}"
+        word = self._message(said, said.node, identity, said.cluster, now, envelope.traceparent)
+        return [word, *(self._usage_message(key, None, now) for key in self.keeper.forget_node(order.node))]
 
     def _pardoned(self, name: str) -> bool:
         """Clear the errors of a node, or of all nodes of a machine, as of their next sample: what is still wrong shows in it again."""
@@ -169,8 +209,10 @@ class TelemetryHandler:
     def _sampled(self, sample: NodeSampled, envelope: Envelope, now: Now) -> list[Message]:
         known = self._known.get(sample.node)
         if known is None or known.node.cluster != sample.cluster:
-            known = Known(Node(sample.node, sample.cluster, sample.pool), Hearing(steady_ms=now.wall_ms))
-            self._known[sample.node] = known
+            if self._forgotten.is_late(sample.node, sample.wall_ms):
+                self._count("forgotten")
+                return []
+            known = self._enrolled(sample, now)
         node = known.node
         if node.sampled_ms < 0:
             node.sampled_ms = self.keeper.sampled_ms(node.name)  # what was charged before our start stays charged
@@ -185,6 +227,16 @@ class TelemetryHandler:
         outputs = self._published(known, f"{envelope.id}/state", envelope.traceparent, now)
         outputs.extend(self._usage_message(key, event, now) for key, event in self.keeper.due(node.name, now))
         return [*outputs, *self._orders(known, now)]
+
+    def _enrolled(self, sample: NodeSampled, now: Now) -> Known:
+        """A node heard for the first time, or for the first time since it was forgotten."""
+        known = Known(Node(sample.node, sample.cluster, sample.pool), Hearing(steady_ms=now.wall_ms))
+        said = self._forgotten.back(sample.node)
+        if said is not None and said.cluster == sample.cluster:
+            known.node.incarnation = said.incarnation + 1
+            known.published_domain_ms = said.time_ms
+        self._known[sample.node] = known
+        return known
 
     def _orders(self, known: Known, now: Now) -> list[Message]:
         """Drains, where the policy lets us order them; else they stay wishes that people can see."""

@@ -204,6 +204,10 @@ class Usage:
         )
         job.windows.restore(told.windows)
 
+    def forget_node(self, node: str) -> bool:
+        """Whether there was anything to forget."""
+        return self._nodes.pop(node, None) is not None
+
     def forget_job(self, job_id: str) -> None:
         self.jobs.pop(job_id, None)
 

@@ -115,6 +115,10 @@ class UsageKeeper:
                 told.append((f"job/{job_id}", job))
         return told
 
+    def forget_node(self, node: str) -> list[str]:
+        """A node is gone for good: the keys of the records to remove."""
+        return [f"node/{node}"] if self.usage.forget_node(node) else []
+
     def final(self, ended: list[str], now: Now) -> Told:
         """The last records of jobs that have just ended."""
         return [
@@ -145,6 +149,8 @@ class UsageKeeper:
 
     def _forget(self, key: str) -> None:
         self._clusters.pop(key, None)
+        if key.startswith("node/"):
+            self.usage.forget_node(key.removeprefix("node/"))
         if key.startswith("job/"):
             self.usage.forget_job(key.removeprefix("job/"))
             self._ended.pop(key.removeprefix("job/"), None)

@@ -5,7 +5,9 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from schemas.nodes import Health
+from schemas.commands import ForgetNode
+from schemas.messages import message
+from schemas.nodes import Health, NodeForgotten
 from schemas.records import Record
 from tests.unit.telemetry.telemetry_rig import Fed, gpu
 
@@ -32,6 +34,7 @@ STEPS = st.lists(
         st.tuples(st.just("rubbish"), st.sampled_from(NODES)),
         st.tuples(st.just("pass"), st.sampled_from([1.0, 5.0, 20.0, 70.0])),
         st.tuples(st.just("pause"), st.sampled_from([5.0, 600.0])),
+        st.tuples(st.just("forget"), st.sampled_from(NODES), st.integers(0, 2), st.booleans()),
         st.tuples(st.just("restart"), st.just(0)),
     ),
     max_size=30,
@@ -61,6 +64,8 @@ def test_any_history_of_samples(steps):
                 fed.pass_s(duration_s)
             case "pause", duration_s:
                 fed.wall_ms += round(duration_s * 1000)
+            case "forget", node, incarnation, force:
+                forget(fed, node, incarnation, force)
             case "restart", _:
                 before = {node: fed.health(node) for node in NODES}
                 fed = rebuilt(fed)
@@ -68,15 +73,32 @@ def test_any_history_of_samples(steps):
     check(fed)
 
 
+def forget(fed: Fed, node: str, incarnation: int, force: bool) -> None:
+    order = ForgetNode(node=node, cluster="c0", ordered_ms=fed.wall_ms, incarnation=incarnation, force=force)
+    fed.offset += 1
+    sent = message(order, key=node, id=f"{node}/forget/{fed.offset}", source="/t", time_ms=fed.wall_ms, partition=0)
+    fed.feed(Record("commands", 0, fed.offset, node.encode(), sent.value, sent.headers, fed.wall_ms))
+
+
 def check(fed: Fed) -> None:
-    """Values are within bounds, incarnations only rise, and only at a return from lost."""
+    """Values are within bounds, incarnations only rise, and only at a return from lost or from having been forgotten."""
     last: dict[str, tuple[int, Health]] = {}
-    for line in fed.lines:
+    gone: set[str] = set()
+    for line in fed.words:
+        if isinstance(line, NodeForgotten):
+            assert line.node in last, "only what was heard of is forgotten"
+            assert line.incarnation == last[line.node][0]
+            gone.add(line.node)
+            continue
         for each in line.gpus:
             assert 0 <= each.utilization_pct <= 100
             assert 0 <= each.memory_used_mib <= 16_777_216
         incarnation, health = last.get(line.node, (line.incarnation, line.health))
         assert line.incarnation - incarnation in (0, 1)
+        if line.node in gone:
+            assert line.incarnation == incarnation + 1
+            gone.remove(line.node)
+            health = Health.LOST
         if line.incarnation > incarnation:
             assert health is Health.LOST
             assert line.health in (Health.USABLE, Health.DEGRADED)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from schemas.codec import decode
 from schemas.messages import message
-from schemas.nodes import GpuSample, NodeSampled, NodeStateChanged
+from schemas.nodes import GpuSample, NodeForgotten, NodeSampled, NodeStateChanged
 from schemas.records import Message, Now, Record
 from services.telemetry.core.handler import TelemetryHandler
 from tests.build import CLUSTER, POOL, START_MS, catalog
@@ -43,8 +43,13 @@ class Fed:
 
     @property
     def lines(self) -> list[NodeStateChanged]:
-        events = [decode(each.headers, each.value).event for each in self.out]
-        return [event for event in events if isinstance(event, NodeStateChanged)]
+        return [event for event in self.words if isinstance(event, NodeStateChanged)]
+
+    @property
+    def words(self) -> list[NodeStateChanged | NodeForgotten]:
+        """All that was said on `node-states`, but for removals."""
+        events = [decode(each.headers, each.value).event for each in self.out if each.value is not None]
+        return [event for event in events if isinstance(event, NodeStateChanged | NodeForgotten)]
 
     def record(self, event: NodeSampled) -> Record:
         sent = message(event, key=event.node, id=f"{event.node}/{event.wall_ms}", source="/t", time_ms=event.time_ms)
