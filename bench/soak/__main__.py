@@ -17,7 +17,7 @@ from rich.progress import Progress as Bars
 
 from bench.soak.publish import Progress
 from bench.soak.report import show
-from bench.soak.run import SoakOptions, SoakResult, soak
+from bench.soak.run import SoakOptions, SoakResult, soak, undisturbed
 from bench.soak.script import EVENTS_MIN
 from deploy.local.background import stop_signals_interrupt
 from services.allocator.shell.warmup import use_kernel_cache, warm_up
@@ -28,11 +28,13 @@ TELL_EVERY_S = 15.0
 
 
 def main(arguments: list[str]) -> int:
-    """0: nothing wrong; 1: a promise was broken or a run didn't end; 2: usage; 130: stopped."""
+    """0: nothing wrong; 1: a promise was broken, a run didn't end or a kept one is of something else; 2: usage; 130: stopped."""
     parser = _parser()
     options = parser.parse_args(arguments)
     if options.events < EVENTS_MIN:
         parser.error(f"--events must be at least {EVENTS_MIN}, or nothing would follow a submission")
+    if options.only_undisturbed and options.undisturbed is None:
+        parser.error("--only-undisturbed needs --undisturbed FILE, or nothing would be left of the run")
     console = Console(stderr=True, soft_wrap=True)
     run_dir = options.run_dir or Path(tempfile.mkdtemp(prefix="gpugrid-soak-"))
     logging.getLogger("aiokafka").setLevel(logging.CRITICAL)  # a killed broker is the point: its absence is no news
@@ -49,12 +51,17 @@ def main(arguments: list[str]) -> int:
     failed = True
     try:
         with stop_signals_interrupt(), Telling(console, options.events) as telling:
-            result = soak(wanted, run_dir, telling)
+            if options.only_undisturbed:
+                undisturbed(wanted, run_dir, telling, options.undisturbed)
+                failed = False
+                console.print(f"written to {options.undisturbed}", style="dim", highlight=False)
+                return 0
+            result = soak(wanted, run_dir, telling, options.undisturbed)
         failed = bool(result.wrong)
     except KeyboardInterrupt:
         console.print("Stopped; nothing is left running.")
         return 130
-    except (RuntimeError, TimeoutError, OSError) as error:
+    except (RuntimeError, TimeoutError, OSError, ValueError) as error:
         console.print(f"soak: {error}", style="bold red", highlight=False)
         return 1
     finally:
@@ -135,6 +142,12 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--run-dir", type=Path, help="where the stacks live; a temporary folder otherwise")
     parser.add_argument("--keep", action="store_true", help="leave the run folder; it stays after a violation anyway")
+    parser.add_argument(
+        "--undisturbed", type=Path, metavar="FILE", help="keeps the first run: read if it is there, else written"
+    )
+    parser.add_argument(
+        "--only-undisturbed", action="store_true", help="make the first run, and the other at another hour"
+    )
     parser.add_argument("--results", type=Path, default=RESULTS, help="where the JSON goes")
     parser.add_argument("--json", action="store_true", help="the result on standard output, the rest on standard error")
     return parser

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import msgspec
 from msgspec import Struct
 
 from bench.pipeline.facts import Facts, facts
@@ -104,10 +105,21 @@ Tell = Callable[[str, Progress], None]
 """(which run, how far): called about twice a second."""
 
 
-def soak(options: SoakOptions, run_dir: Path, tell: Tell) -> SoakResult:
-    """Both runs. Raises RuntimeError or TimeoutError if one could not be brought to its end."""
+class Undisturbed(Struct, frozen=True, kw_only=True):
+    """The first of the two runs, kept in a file: each takes long, and they may be made at different hours."""
+
+    facts: Facts
+    options: SoakOptions
+    run: RunResult
+
+
+def soak(options: SoakOptions, run_dir: Path, tell: Tell, kept: Path | None = None) -> SoakResult:
+    """Both runs; the undisturbed one is read from `kept` if it is there and written to it otherwise.
+
+    Raises RuntimeError or TimeoutError if one could not be brought to its end, ValueError if `kept` is of other events or sources.
+    """
     machine = facts()
-    calm = one_run(options, run_dir / "undisturbed", [], tell)
+    calm = undisturbed(options, run_dir, tell, kept)
     disturbed = one_run(options, run_dir / "disturbed", plan(options.seed, options.kills, options.second_kills), tell)
     return SoakResult(
         facts=machine,
@@ -116,6 +128,29 @@ def soak(options: SoakOptions, run_dir: Path, tell: Tell) -> SoakResult:
         disturbed=disturbed,
         differences=compare(calm.certain, disturbed.certain),
     )
+
+
+def undisturbed(options: SoakOptions, run_dir: Path, tell: Tell, kept: Path | None = None) -> RunResult:
+    """The first run alone, as `soak` makes it."""
+    machine = facts()
+    if kept is not None and kept.exists():
+        try:
+            found = msgspec.json.decode(kept.read_bytes(), type=Undisturbed)
+        except msgspec.DecodeError as error:
+            raise ValueError(
+                f"{kept} holds no undisturbed run ({error}): give the path of one, or of no file"
+            ) from None
+        if (found.options, found.facts.commit) != (options, machine.commit):
+            raise ValueError(
+                f"{kept} is of {found.options} at {found.facts.commit}, not of {options} at {machine.commit}: "
+                "remove it to make the run again"
+            )
+        return found.run
+    run = one_run(options, run_dir / "undisturbed", [], tell)
+    if kept is not None:
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        kept.write_bytes(msgspec.json.encode(Undisturbed(facts=machine, options=options, run=run)))
+    return run
 
 
 def one_run(options: SoakOptions, run_dir: Path, kills: Sequence[Planned], tell: Tell) -> RunResult:
