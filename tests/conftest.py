@@ -25,13 +25,18 @@ def pytest_configure(config: pytest.Config) -> None:
 
 JIT_OFF_EXAMPLES = 1 / 3
 """Without the JIT a kernel runs a hundred times slower, and what may differ there (wrapping, types) differs on almost any board:
-every property is tried, with a third of its examples."""
+every property is tried, with a third of its examples. What only the solver decides is left to the compiled run."""
 EXAMPLES_MIN = 5
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     if os.environ.get("NUMBA_DISABLE_JIT") != "1":
         return
+    for item in items:
+        if item.get_closest_marker("full_mode"):
+            item.add_marker(
+                pytest.mark.skip(reason="the solver is the same without the JIT, and its warm starts take minutes")
+            )
     for function in {item.function for item in items if isinstance(item, pytest.Function)}:
         if getattr(function, "is_hypothesis_test", False):
             # What @settings leaves on a test; applying the decorator a second time is refused.

@@ -48,6 +48,7 @@ def test_a_cap_that_nobody_can_reach_changes_nothing(seed: int, iterations: int)
         assert np.array_equal(getattr(capped, field), getattr(free, field))
 
 
+@pytest.mark.full_mode
 @pytest.mark.parametrize("seed", [seed for seed in range(60) if tiny_board(seed).cap_ids][:8])
 def test_raising_a_cap_never_lowers_the_optimum(seed: int) -> None:
     problem = tiny_board(seed)

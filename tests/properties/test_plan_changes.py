@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import msgspec
 import numpy as np
+import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
@@ -50,6 +51,7 @@ def test_more_gpus_never_lower_the_optimum(seed: int, more: tuple[int, ...]) -> 
     assert after >= before - 1e-9
 
 
+@pytest.mark.full_mode
 @settings(max_examples=6, deadline=None)
 @given(SEEDS)
 def test_more_gpus_never_lower_what_full_mode_proves(seed: int) -> None:
@@ -115,6 +117,7 @@ def _mirrored(node_sizes: tuple[int, ...], swap: bool) -> Problem:
     return build_problem(steps=4, node_sizes=node_sizes, queued=jobs[:3], running=running)
 
 
+@pytest.mark.full_mode
 def test_equal_nodes_may_change_places() -> None:
     for sizes in ((1, 1), (2, 2)):
         one, other = _mirrored(sizes, False), _mirrored(sizes, True)

@@ -21,6 +21,7 @@ from tests.oracle.brute_force import brute_force
 
 FILES = sorted((Path(__file__).parents[2] / "data" / "scenarios").glob("*.json"))
 QUICK = Limit(2.0, deterministic=True)
+pytestmark = pytest.mark.full_mode
 
 
 @pytest.mark.parametrize("seed", range(16))
