@@ -11,7 +11,7 @@ from typing import Annotated
 from msgspec import Meta, Struct
 
 from schemas.base import Event, GpuIndex, Identifier, MemoryMib, ShortText, TimeMs, WallMs
-from schemas.nodes import Percent
+from schemas.nodes import Percent, SlotsPerCard
 
 Seconds = Annotated[float, Meta(ge=0)]
 Steps = Annotated[list[Annotated[list[int], Meta(max_length=2)]], Meta(max_length=64)]
@@ -57,8 +57,10 @@ class JobUsage(Event, frozen=True, kw_only=True):
     """What a job or application made of its GPUs so far, over all attempts.
 
     `held_gpu_s` = `busy_gpu_s` (time × utilization) + what was left unused; `idle_gpu_s`: held below the idle threshold.
-    `unseen_gpu_s`: held without a believed reading. `sampled_ms`: per node, up to which sample this counts.
-    `samples_per_s` is the job's own usual report, `usual_samples_per_s` what `model` usually does on as many `gpus`.
+    `unseen_gpu_s`: held without a believed reading. `sampled_ms`: per node, up to which sample this counts. A slot of a shared card
+    counts as its part of a GPU: one of four for a second is a quarter of a GPU-second.
+    `samples_per_s` is the job's own usual report, `usual_samples_per_s` what `model` usually does on as many `gpus`, whole ones or
+    `slots_per_card` to a card.
     """
 
     job_id: Identifier
@@ -73,6 +75,7 @@ class JobUsage(Event, frozen=True, kw_only=True):
     windows: Windows = Windows()
     model: ShortText = ""
     gpus: Annotated[int, Meta(ge=0)] = 0
+    slots_per_card: SlotsPerCard = 1
     samples_per_s: Seconds | None = None
     usual_samples_per_s: Seconds | None = None
     sampled_ms: dict[Identifier, WallMs] = {}

@@ -152,6 +152,7 @@ class TelemetryHandler:
             node.period_s, node.sampled_ms = known.node.period_s, known.node.sampled_ms
             node.watch = known.node.watch
             hearing.heard_ms = known.hearing.heard_ms
+        self.keeper.usage.cut(node.name, node.slots_per_card)
         self._known[state.node] = Known(node, hearing, _material(state), 0, state.time_ms, state.findings)
 
     def _restore_forgotten(self, said: NodeForgotten) -> None:

@@ -1,8 +1,9 @@
 """What GPUs and jobs made of their time: windows per GPU, and per job GPU-seconds held, busy, idle and unseen.
 
 Owns: charging each believed sample once (per node, by the sample's time, so that a repeated or re-read sample counts for
-nothing), and rebuilding from its own published records. Time without a believed reading is `unseen`, never idle. Refuses:
-billing, which counts from `executions` and needs no samples. Read next: `windows.py`, `handler.py`.
+nothing), and rebuilding from its own published records. A slot of a shared card is charged as its part of a GPU. Time without a
+believed reading is `unseen`, never idle. Refuses: billing, which counts from `executions` and needs no samples. Read next:
+`windows.py`, `handler.py`.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from services.telemetry.core.windows import UsageWindows
 
 IDLE_PCT = 5.0
 """Below it a GPU does nothing worth holding it for; a loop that only polls stays below, too."""
+US_PER_S = 1_000_000
 GAP_PERIODS_MAX = 3
 """A reading stands for the time since the last one, for at most so many periods; the rest is unseen."""
 
@@ -41,13 +43,13 @@ class _Gpu:
 
 @dataclass
 class JobLedger:
-    """The running sums of one job, in milliseconds and joules."""
+    """The running sums of one job, in GPU-microseconds (an eighth of a card for a millisecond is whole in them) and joules."""
 
     cluster: str
-    held_ms: int = 0
-    busy_ms: int = 0
-    idle_ms: int = 0
-    unseen_ms: int = 0
+    held_us: int = 0
+    busy_us: int = 0
+    idle_us: int = 0
+    unseen_us: int = 0
     energy_j: float = 0.0
     memory_mib_peak: float = 0.0
     windows: UsageWindows = field(default_factory=UsageWindows)
@@ -69,7 +71,15 @@ class Usage:
 
     def __init__(self) -> None:
         self._nodes: dict[str, _Node] = {}
+        self._per_card: dict[str, int] = {}
         self.jobs: dict[str, JobLedger] = {}
+
+    def cut(self, node: str, per_card: int) -> None:
+        """How many slots of the node are one card."""
+        self._per_card[node] = per_card
+
+    def per_card(self, node: str) -> int:
+        return self._per_card.get(node, 1)
 
     def take(
         self, node: str, cluster: str, wall_ms: int, period_s: float, moments: list[GpuMoment], held: dict[int, Holder]
@@ -115,17 +125,19 @@ class Usage:
         if passed_ms <= 0:
             return
         seen_ms, busy_ms = min(seen_ms, passed_ms), min(busy_ms, passed_ms)
-        job.held_ms += passed_ms
+        per_card = self.per_card(node)
+        passed_us, seen_us, busy_us = (1000 * ms // per_card for ms in (passed_ms, seen_ms, busy_ms))
+        job.held_us += passed_us
         job.ended_ms = None
         if moment.utilization_pct is None:
-            job.unseen_ms += passed_ms
+            job.unseen_us += passed_us
             return
-        job.unseen_ms += passed_ms - seen_ms
-        job.busy_ms += busy_ms
-        job.idle_ms += seen_ms if moment.utilization_pct < IDLE_PCT else 0
+        job.unseen_us += passed_us - seen_us
+        job.busy_us += busy_us
+        job.idle_us += seen_us if moment.utilization_pct < IDLE_PCT else 0
         job.energy_j += energy_j
         job.memory_mib_peak = max(job.memory_mib_peak, moment.memory_mib or 0.0)
-        job.windows.add(wall_ms, seen_ms, busy_ms)
+        job.windows.add(wall_ms, seen_us // 1000, busy_us // 1000)
 
     def sampled_ms(self, node: str) -> int:
         """-1 for a node never charged."""
@@ -154,21 +166,22 @@ class Usage:
         if job is None or wall_ms - job.told_ms < period_ms:
             return None
         job.told_ms = wall_ms
-        rate, gpus = throughput.rate(job_id)
+        rate, gpus, per_card = throughput.rate(job_id)
         sampled_ms = max(job.sampled_ms.values(), default=0)
         return JobUsage(
             job_id=job_id,
             cluster=job.cluster,
             wall_ms=sampled_ms,
-            held_gpu_s=job.held_ms / 1000,
-            busy_gpu_s=job.busy_ms / 1000,
-            idle_gpu_s=job.idle_ms / 1000,
-            unseen_gpu_s=job.unseen_ms / 1000,
+            held_gpu_s=job.held_us / US_PER_S,
+            busy_gpu_s=job.busy_us / US_PER_S,
+            idle_gpu_s=job.idle_us / US_PER_S,
+            unseen_gpu_s=job.unseen_us / US_PER_S,
             energy_j=round(job.energy_j, 3),
             memory_mib_peak=round(job.memory_mib_peak),
             windows=job.windows.told(sampled_ms),
             model=throughput.model(job_id),
             gpus=gpus,
+            slots_per_card=per_card,
             samples_per_s=rate,
             usual_samples_per_s=throughput.usual(job_id),
             sampled_ms=dict(sorted(job.sampled_ms.items())),
@@ -192,10 +205,10 @@ class Usage:
             return
         job = self.jobs[told.job_id] = JobLedger(
             told.cluster,
-            held_ms=round(told.held_gpu_s * 1000),
-            busy_ms=round(told.busy_gpu_s * 1000),
-            idle_ms=round(told.idle_gpu_s * 1000),
-            unseen_ms=round(told.unseen_gpu_s * 1000),
+            held_us=round(told.held_gpu_s * US_PER_S),
+            busy_us=round(told.busy_gpu_s * US_PER_S),
+            idle_us=round(told.idle_gpu_s * US_PER_S),
+            unseen_us=round(told.unseen_gpu_s * US_PER_S),
             energy_j=told.energy_j,
             memory_mib_peak=float(told.memory_mib_peak),
             sampled_ms=dict(told.sampled_ms),
@@ -206,6 +219,7 @@ class Usage:
 
     def forget_node(self, node: str) -> bool:
         """Whether there was anything to forget."""
+        self._per_card.pop(node, None)
         return self._nodes.pop(node, None) is not None
 
     def forget_job(self, job_id: str) -> None:

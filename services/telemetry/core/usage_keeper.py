@@ -57,7 +57,8 @@ class UsageKeeper:
         elif isinstance(event, JobUsage):
             self.usage.restore_job(event)
             if event.samples_per_s is not None:
-                self.throughput.restored(event.job_id, event.model, event.gpus, event.samples_per_s)
+                gpus, per_card = event.gpus, event.slots_per_card
+                self.throughput.restored(event.job_id, event.model, gpus, event.samples_per_s, per_card)
             if event.ended_ms is not None:
                 self._ended[event.job_id] = record.timestamp_ms
 
@@ -73,7 +74,7 @@ class UsageKeeper:
             self.throughput.named(event.job_id, event.spec)
         elif isinstance(event, JobProgressed):
             gpus = sum(holder.job_id == event.job_id for holder in self.holders.on(event.node).values())
-            self.throughput.reported(event.job_id, gpus, event.samples_per_s)
+            self.throughput.reported(event.job_id, gpus, event.samples_per_s, self.usage.per_card(event.node))
         return []
 
     def sampled_ms(self, node: str) -> int:
@@ -82,6 +83,7 @@ class UsageKeeper:
 
     def charge(self, node: Node) -> None:
         """Charge the sample that the node has just taken."""
+        self.usage.cut(node.name, node.slots_per_card)
         moments = [
             GpuMoment(
                 index=seen.sample.index,
