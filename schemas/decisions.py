@@ -75,13 +75,19 @@ class StopOrdered(Struct, frozen=True, kw_only=True, omit_defaults=True, tag="st
 
 
 class Preempted(Struct, frozen=True, kw_only=True, omit_defaults=True, tag="preempted", tag_field="effect"):
-    """Running jobs are stopped, after a checkpoint, for a waiting one, and their block is held for it until `until_ms`."""
+    """Running jobs are stopped, after a checkpoint, for a waiting one, and their block is held for it until `until_ms`.
+
+    `wait_saved_s`: so much sooner it starts than by the plan that stops nobody. `at_stake_gpu_s`: of the victims' work, if none of them
+    saves anything, and what saving takes.
+    """
 
     job_id: Identifier
     pool: Identifier
     placed: list[NodeGpus]
     victims: list[Identifier]
     until_ms: TimeMs
+    wait_saved_s: Annotated[float, Meta(ge=0)] = 0.0
+    at_stake_gpu_s: Annotated[float, Meta(ge=0)] = 0.0
 
 
 class Waits(Struct, frozen=True, kw_only=True, omit_defaults=True, tag="waits", tag_field="effect"):

@@ -39,12 +39,15 @@ class TeamRules(Limits, frozen=True, kw_only=True, omit_defaults=True, forbid_un
 
 class QueueRules(Limits, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
     """A queue's limits. `preempts`: its jobs may take the place of running ones from `preemptible` queues that checkpoint, once
-    those ran for `runtime_min_s`; at most `victims_max` at once."""
+    those ran for `runtime_min_s` without a break; at most `victims_max` at once. A job of a preemptible queue loses its place at most
+    `preempted_max` times within any `preempted_window_s`."""
 
     preempts: bool = False
     preemptible: bool = False
     runtime_min_s: DurationS = 1800.0
     victims_max: Annotated[int, Meta(ge=1, le=64)] = 4
+    preempted_max: Annotated[int, Meta(ge=1, le=1000)] = 3
+    preempted_window_s: DurationS = 86_400.0
 
 
 class Aging(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):

@@ -10,6 +10,7 @@ from dataclasses import replace
 
 from schemas.executions import StopCause
 from schemas.rules import Aging
+from services.allocator.core.held import losses, protected_until_ms
 from services.allocator.core.layout import layout_of
 from services.allocator.core.reasons import Reason
 from services.allocator.core.state import Job, State
@@ -48,7 +49,7 @@ def with_place(explanation: Explanation, known: Standing) -> Explanation:
     if job is None or job.parts or not job.pools:
         return explanation
     order = place_of(state, job, known.settings.policy, now_ms)
-    told = [*_lost_place(job, now_ms), *_reserved(state, job, order.pool, now_ms), *order.lines()]
+    told = [*_lost_place(state, job, now_ms), *_reserved(state, job, order.pool, now_ms), *order.lines()]
     help_ = [
         _aging_help(state.rules.aging, job.submitted_ms, now_ms) if line == AGING_HELP else line
         for line in explanation.would_help
@@ -56,7 +57,7 @@ def with_place(explanation: Explanation, known: Standing) -> Explanation:
     return replace(explanation, order=order, lines=[*explanation.lines, *told], would_help=help_)
 
 
-def _lost_place(job: Job, now_ms: int) -> list[str]:
+def _lost_place(state: State, job: Job, now_ms: int) -> list[str]:
     """A job that had to make room and has not been placed again."""
     if job.cause != StopCause.PREEMPTED.value or not job.preempted_by:
         return []
@@ -64,8 +65,27 @@ def _lost_place(job: Job, now_ms: int) -> list[str]:
     return [
         f"It lost its place to {job.preempted_by[-1]}, whose queue may take places from queue {job.spec.queue}, and is back in the"
         f" queue since {moment_text(job.queued_ms, now_ms)} ({from_now_text(job.queued_ms, now_ms)}); {kept}."
-        " The same job can't take its place again."
+        " The same job can't take its place again." + _how_often(state, job, now_ms)
     ]
+
+
+def _how_often(state: State, job: Job, now_ms: int) -> str:
+    """Against what its queue allows."""
+    queue = state.rules.queues.get(job.spec.queue)
+    if queue is None or not queue.preemptible:
+        return " Its queue no longer gives places."
+    lately, within = losses(job, queue, now_ms), duration_text(queue.preempted_window_s)
+    said = (
+        f" It lost its place {_times(len(lately))} within {within}; its queue allows that {_times(queue.preempted_max)}"
+    )
+    until_ms = protected_until_ms(job, queue, now_ms)
+    if until_ms is None:
+        return said + "."
+    return f"{said}: nobody takes it before {moment_text(until_ms, now_ms)} ({from_now_text(until_ms, now_ms)})."
+
+
+def _times(count: int) -> str:
+    return "once" if count == 1 else f"{count} times"
 
 
 def _reserved(state: State, job: Job, pool: str, now_ms: int) -> list[str]:

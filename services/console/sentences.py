@@ -147,7 +147,7 @@ def _explain_queued(view: JobView, status: JobStatusChanged, world: World, now_m
     position = view.position or status.position
     if position is not None:
         parts.append(f"Position {position} in the queue.")
-    parts.append("As it is, it can never start." if reason in IMPOSSIBLE else _planned_start(status, now_ms))
+    parts.append(_start_of(reason, status, now_ms))
     holders = [] if reason in IMPOSSIBLE else _holders(status, world)
     holding = [holder for holder in holders if holder.gpus]
     orders = [holder for holder in holders if holder.job_id not in world.jobs and reason in WITHHELD]
@@ -275,6 +275,14 @@ def _explain_ended(view: JobView, status: JobStatusChanged, now_ms: int) -> Expl
         help_ = ["Submit it again with a longer --limit, or with checkpoints so that it can go on where it was."]
     sentence = f"{view.job_id} {word}{when}{ran}{because}."
     return Explanation(view.job_id, view.state, sentence, reason=status.reason, lines=lines, would_help=help_)
+
+
+def _start_of(reason: Reason | None, status: JobStatusChanged, now_ms: int) -> str:
+    if reason in IMPOSSIBLE:
+        return "As it is, it can never start."
+    if reason is Reason.TAKES_A_PLACE:
+        return "It starts as soon as they have left."
+    return _planned_start(status, now_ms)
 
 
 def _planned_start(status: JobStatusChanged, now_ms: int) -> str:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import msgspec
 import numpy as np
 
-from schemas.decisions import DecisionInput, Effect, Placed, Promised, Scaled, StopOrdered, Waits
+from schemas.decisions import DecisionInput, Effect, Placed, Preempted, Promised, Scaled, StopOrdered, Waits
 from schemas.executions import StopCause
 from schemas.jobs import JobAccepted
 from schemas.records import Now
@@ -41,6 +42,7 @@ FOLLOWED_PART = 4
 """The search from full mode's answer gets this part of the budget of fast mode's own: it begins near its end."""
 _ACCEPTED = TYPE_OF[JobAccepted]
 _NAMES = {reason.value: reason.public_name for reason in Reason}
+_LATER = Reason.PLANNED_LATER.public_name
 
 
 def timed_stops(state: State, now: Now) -> list[Effect]:
@@ -84,12 +86,13 @@ def newcomers(state: State, inputs: list[DecisionInput], changes: Changes, polic
 
 
 class _Wait(NamedTuple):
-    """A waiting job's row in the plan of pool number `at`; -1: in no plan."""
+    """A waiting job's row in the plan of pool number `at`; -1: in no plan. `victims`: of one for which running jobs stop now."""
 
     reason: int
     planned_ms: int | None
     at: int = -1
     row: int = -1
+    victims: tuple[str, ...] = ()
 
 
 def plan_effects(
@@ -124,6 +127,11 @@ def plan_effects(
     effects.extend(promised)
     for job_id in kept_for_better(choice, posed_pools, plans):
         waits[job_id] = waits[job_id]._replace(reason=Reason.WAITS_FOR_BETTER_POOL.value)
+    for taken in [effect for effect in effects if isinstance(effect, Preempted)]:
+        # it is told so now, not when the next plan finds its block held
+        waits[taken.job_id] = waits[taken.job_id]._replace(
+            reason=Reason.TAKES_A_PLACE.value, planned_ms=None, victims=tuple(taken.victims)
+        )
     changed = _Changed(posed_pools, plans, policy, now)
     effects.extend(changed.waits(state, waits, placed))
     return effects, posed_pools, plans
@@ -182,10 +190,15 @@ def reserved_now(posed: Posed) -> set[int]:
 
 def withheld(state: State, planned: list[Effect]) -> list[Effect]:
     """Of a plan that the check refuses: what it says to those who wait. Whoever would have started waits, too, and is told so."""
-    found: list[Effect] = [effect for effect in planned if isinstance(effect, Waits)]
+    found: list[Effect] = []
+    taking = {effect.job_id for effect in planned if isinstance(effect, Preempted)}
+    for effect in planned:
+        if isinstance(effect, Waits):  # nobody is stopped for those who were to take a place
+            later = effect.job_id in taking
+            found.append(msgspec.structs.replace(effect, reason=_LATER, holders=[]) if later else effect)
     for effect in planned:
         if isinstance(effect, Placed) and not state.jobs[effect.job_id].reason:
-            found.append(Waits(job_id=effect.job_id, reason=_NAMES[Reason.PLANNED_LATER.value], holders=[]))
+            found.append(Waits(job_id=effect.job_id, reason=_LATER, holders=[]))
     return found
 
 
@@ -270,11 +283,14 @@ class _Changed:
         return Waits(
             job_id=job.job_id,
             reason=_NAMES[wait.reason],
-            holders=self._holders[wait.at].of(wait.row) if planned and name_holders else [],
+            holders=list(wait.victims[:HOLDERS_MAX]) or self._named(wait, name_holders),
             planned_start_p50_ms=wait.planned_ms,
             planned_start_p90_ms=late_ms,
             pool=self._pool_of(job, wait),
         )
+
+    def _named(self, wait: _Wait, name_holders: bool) -> list[str]:
+        return self._holders[wait.at].of(wait.row) if wait.at >= 0 and name_holders else []
 
     def _pessimistic_step(self, wait: _Wait) -> int:
         """The step at which the planned block is free if everyone on it now takes as long as their P90 says."""

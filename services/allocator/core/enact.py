@@ -21,7 +21,7 @@ def enact(state: State, effects: list[Effect], sequence: int, step_ms: int, now:
         elif isinstance(effect, StopOrdered):
             order_stop(state.jobs[effect.job_id], effect.cause, changes)
         elif isinstance(effect, Preempted):
-            _preempted(state, effect, changes)
+            _preempted(state, effect, now, changes)
         elif isinstance(effect, Promised):
             state.promises[effect.job_id] = promise_of(state, effect)
             changes.job(state.jobs[effect.job_id])
@@ -40,7 +40,7 @@ def _placed(state: State, effect: Placed, sequence: int, now: Now, changes: Chan
     job.fraction_at_start, job.cause, job.stop_cause = job.fraction, "", ""
     job.reason, job.holders, job.overtime, job.restores = "", [], False, False
     job.planned_start_p50_ms = job.planned_start_p90_ms = None
-    state.preemptions.pop(job.job_id, None)
+    job.took_place = state.preemptions.pop(job.job_id, None) is not None
     state.promises.pop(job.job_id, None)
     changes.job(job)
 
@@ -55,13 +55,14 @@ def _scaled(state: State, effect: Scaled, step_ms: int, now: Now, changes: Chang
     changes.app(app)
 
 
-def _preempted(state: State, effect: Preempted, changes: Changes) -> None:
+def _preempted(state: State, effect: Preempted, now: Now, changes: Changes) -> None:
     state.preemptions[effect.job_id] = Preemption(
         pool=effect.pool, placed=list(effect.placed), victims=list(effect.victims), until_ms=effect.until_ms
     )
     for victim in effect.victims:
         job = state.jobs[victim]
         job.preempted_by.append(effect.job_id)
+        job.preempted_ms.append(now.domain_ms)
         order_stop(job, StopCause.PREEMPTED, changes)
     changes.job(state.jobs[effect.job_id])
 

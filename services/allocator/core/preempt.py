@@ -1,9 +1,10 @@
 """Policy preemption: which running jobs stop for which waiting one, if the rules of its queue allow it. Pure.
 
 A job may take a place only from queues that are `preemptible`, from jobs that checkpoint and have run for the queue's
-`runtime_min_s`, never twice from the same one, and only if the plan without its victims really starts it now. Of all blocks it
-takes the one with the least work at stake: GPU-seconds since the last checkpoint, and those of writing one. The block is then
-held for it: `held_blocks` are reservations to everybody else, `due_starts` places it when the last victim has gone.
+`runtime_min_s` since they were (re)started, never twice from the same one, from none more often than its own queue allows, and only
+if the plan without its victims really starts it now and that saves more than it loses. Of all blocks it takes the one with the least
+work at stake: GPU-seconds since the last checkpoint, and those of writing one. The block is then held for it: `held_blocks` are
+reservations to everybody else, `due_starts` places it when the last victim has gone.
 """
 
 from __future__ import annotations
@@ -18,7 +19,9 @@ from schemas.records import Now
 from schemas.rules import QueueRules
 from services.allocator.core.caps import without_running
 from services.allocator.core.config import Policy
+from services.allocator.core.fixed_point import PRIORITY_ONE
 from services.allocator.core.gpu_states import GpuState
+from services.allocator.core.held import protected_until_ms
 from services.allocator.core.heuristic import decision_iterations, plan_fast
 from services.allocator.core.index import index_of
 from services.allocator.core.overdue import overdue_first
@@ -54,7 +57,8 @@ def preemptions(
             continue
         tried += 1
         places = rules.victims_max - leaving.get(job.spec.queue, 0)
-        found = _for_job(state, posed, row, job, rules, given, places, policy, now)
+        steps = int(plan.start[row]) if plan.start[row] > 0 else posed.problem.steps
+        found = _for_job(state, posed, row, job, rules, given, places, steps, policy, now)
         if found is not None:
             return [found]
         if tried == TRIED_MAX:
@@ -108,9 +112,11 @@ def _for_job(
     rules: QueueRules,
     given: Ints,
     places: int,
+    steps: int,
     policy: Policy,
     now: Now,
 ) -> Preempted | None:
+    """`places`: victims it may have. `steps`: until it starts if nobody is stopped, at least."""
     victims = _candidates(state, posed, row, job, rules, now)
     open_gpus = _open_now(posed.problem, set(victims))
     open_gpus[given] = False
@@ -129,13 +135,19 @@ def _for_job(
         return None
     if ((given >= first) & (given < first + size)).any():
         return None  # others have it now; the next decision sees them run and looks again
-    wait_s = max(victims[name].job.spec.checkpoint.wait_s for name in stopped) + STOP_WAIT_S
+    save_s = max(victims[name].job.spec.checkpoint.wait_s for name in stopped)
+    wait_saved_s = max(0.0, steps * policy.step_s - save_s)
+    loses = sum(victims[name].job.spec.priority * PRIORITY_ONE * victims[name].cost for name in stopped)
+    if int(posed.problem.job_priority[row]) * size * wait_saved_s <= loses:
+        return None
     return Preempted(
         job_id=job.job_id,
         pool=posed.pool,
         placed=posed.layout.local(list(range(first, first + size))),
         victims=stopped,
-        until_ms=now.domain_ms + int(wait_s * 1000),
+        until_ms=now.domain_ms + int((save_s + STOP_WAIT_S) * 1000),
+        wait_saved_s=wait_saved_s,
+        at_stake_gpu_s=sum(victims[name].cost for name in stopped),
     )
 
 
@@ -148,7 +160,9 @@ def _candidates(state: State, posed: Posed, row: int, job: Job, rules: QueueRule
             continue
         if other.pool != posed.pool or other.spec.checkpoint.mode is CheckpointMode.NONE:
             continue
-        if other.spec.priority * 1000 >= posed.problem.job_priority[row] or job.job_id in other.preempted_by:
+        if other.spec.priority * PRIORITY_ONE >= posed.problem.job_priority[row] or job.job_id in other.preempted_by:
+            continue
+        if other.took_place or protected_until_ms(other, queue, now.domain_ms) is not None:
             continue
         ran_s = (now.domain_ms - other.started_ms) / 1000
         if ran_s >= rules.runtime_min_s:

@@ -59,6 +59,7 @@ class Job(Struct):
     `phase` moves by the table of `phases.py` only, and `state` is what the public calls it. `heard_ms`: when its start was
     reported; `placed_wall_ms`: when it was ordered, by the wall. `restores`: a gang that waits because it lost a node.
     `pools`: the preferred one first; `speeds` beside it; `planned_pool`: of several, the one it was planned in last.
+    `preempted_by`, `preempted_ms`: who took its place by rule, and when; `took_place`: it has the one it is on by rule itself.
     """
 
     job_id: str
@@ -104,6 +105,8 @@ class Job(Struct):
     planned_start_p90_ms: int | None = None
     saved_ms: int = 0
     preempted_by: list[str] = field(default_factory=list)
+    preempted_ms: list[int] = field(default_factory=list)
+    took_place: bool = False
     restores: bool = False
     speeds: dict[str, float] = field(default_factory=dict)
     planned_pool: str = ""

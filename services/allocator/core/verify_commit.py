@@ -9,13 +9,13 @@ from math import ceil
 from statistics import NormalDist
 
 from schemas.decisions import Effect, Placed, Preempted, Promised, Scaled, StopOrdered, Waits
-from schemas.jobs import CheckpointMode
 from schemas.nodes import Health
 from schemas.records import Now
 from schemas.status import JobState, NodeGpus
 from services.allocator.core.config import Policy
-from services.allocator.core.groups import Group, groups_of, limits_of, maximum_of, team_rules
-from services.allocator.core.state import Job, State
+from services.allocator.core.groups import Group, groups_of, limits_of, maximum_of
+from services.allocator.core.state import State
+from services.allocator.core.verify_preempted import check_preempted
 
 Card = tuple[str, int]
 ROUNDING_S = 0.001
@@ -49,7 +49,7 @@ def verify_commit(state: State, effects: list[Effect], policy: Policy, now: Now)
                     violations.append(f"{effect.job_id} on {card}: held by {held[card]}")
                 held[card] = effect.job_id
         elif isinstance(effect, Preempted):
-            violations += _check_preempted(state, effect, effects, now)
+            violations += check_preempted(state, effect, effects, policy, now)
             violations += _check_taken(state, effect, held | _held_by_apps(kept), policy, now)
         elif isinstance(effect, StopOrdered | Waits) and effect.job_id not in state.jobs:
             violations.append(f"effect on unknown job {effect.job_id}")
@@ -103,64 +103,6 @@ def _check_once(effects: list[Effect]) -> list[str]:
                 found.append(f"{effect.job_id} {kind} twice in one decision")
             said.add((effect.job_id, kind))
     return found
-
-
-def _check_preempted(state: State, effect: Preempted, effects: list[Effect], now: Now) -> list[str]:
-    """A place is taken by rule only: from whom, by whom, and not again from the same one."""
-    job = state.jobs.get(effect.job_id)
-    mine = None if job is None else state.rules.queues.get(job.spec.queue)
-    if job is None or job.parts or mine is None or not mine.preempts:
-        return [f"{effect.job_id} may not take a place"]
-    found = []
-    leaving = _leaving(state, job, effects)
-    if leaving + len(effect.victims) > mine.victims_max:
-        beside = f" beside {leaving}" if leaving else ""
-        found.append(f"{effect.job_id} takes {len(effect.victims)} places{beside}, {mine.victims_max} allowed")
-    for name in effect.victims:
-        victim = state.jobs.get(name)
-        theirs = None if victim is None else state.rules.queues.get(victim.spec.queue)
-        if victim is None or theirs is None or not theirs.preemptible or victim.started_ms is None:
-            found.append(f"{name} may not lose its place to {effect.job_id}")
-            continue
-        if victim.spec.checkpoint.mode is CheckpointMode.NONE or effect.job_id in victim.preempted_by:
-            found.append(f"{name} can't save its work, or lost its place to {effect.job_id} before")
-        if victim.spec.priority * 1000 >= _priority_most(state, job, effect.pool, now):
-            found.append(f"{name} is not of lower priority than {effect.job_id}")
-        if now.domain_ms - victim.started_ms < mine.runtime_min_s * 1000:
-            found.append(f"{name} has not run for {mine.runtime_min_s:g} s yet")
-        if not any((part.node, gpu) in _cards(effect.placed) for part in victim.parts for gpu in part.gpus):
-            found.append(f"{name} holds nothing of the block taken for {effect.job_id}")
-    return found
-
-
-def _leaving(state: State, job: Job, effects: list[Effect]) -> int:
-    """Jobs that are on their way out for others of the same queue, by earlier decisions and this one."""
-    leaving = [
-        (other, name)
-        for other, held in state.preemptions.items()
-        for name in held.victims
-        if name in state.jobs and state.jobs[name].parts and state.jobs[name].stop_cause
-    ]
-    leaving += [(other.job_id, name) for other in effects if isinstance(other, Preempted) for name in other.victims]
-    return sum(
-        other != job.job_id and other in state.jobs and state.jobs[other].spec.queue == job.spec.queue
-        for other, _ in leaving
-    )
-
-
-def _priority_most(state: State, job: Job, pool: str, now: Now) -> int:
-    """In thousandths, the highest priority that the job's spec, its waiting and the rules can give it. What other jobs have a part in
-    (shares, guarantees) and forecasts (deadlines) counts as far as it could go."""
-    rules, waited_s = state.rules, (now.domain_ms - job.submitted_ms) / 1000
-    aging = min(rules.aging.priority_max, max(0.0, waited_s - rules.aging.after_s) / 3600 * rules.aging.per_hour)
-    most = job.spec.priority + aging + (0 if job.spec.deadline_ms is None else 4)
-    if rules.fair_share > 0:
-        most *= 1.001 + rules.fair_share / 2  # factors are whole thousandths
-    if team_rules(rules, job.spec.team).guaranteed.get(pool, 0) >= min(job.spec.sizes):
-        most += 200
-    if job.restores or (rules.aging.overdue_s is not None and waited_s >= rules.aging.overdue_s):
-        most += 400
-    return ceil(most * 1000)
 
 
 def _check_taken(state: State, effect: Preempted, held: dict[Card, str], policy: Policy, now: Now) -> list[str]:

@@ -78,6 +78,7 @@ class RulesWalk:
         self._cut = -1
         self._blocks: dict[str, Block] = {}
         self._lost_to: set[tuple[str, str]] = set()
+        self._lost_at: dict[str, list[int]] = {}
 
     def walk(self) -> RulesWalk:
         for record in self._evidence.accepted:
@@ -267,6 +268,12 @@ class RulesWalk:
             if (name, who) in self._lost_to:
                 self._wrong(record, f"{name} loses its place to {who} a second time")
             self._lost_to.add((name, who))
+            limit = self._queue(spec)
+            lost = self._lost_at.setdefault(name, [])
+            lately = sum(at_ms > record.now_ms - limit.preempted_window_s * 1000 for at_ms in lost)
+            if lately >= limit.preempted_max:
+                self._wrong(record, f"{name} loses its place to {who} after {lately} times lately")
+            lost.append(record.now_ms)
             if attempt is None or not attempt.parts or not attempt.started_ms:
                 self._wrong(record, f"{name} loses its place to {who} and has none")
             elif (record.now_ms - attempt.started_ms) / 1000 < mine.runtime_min_s:

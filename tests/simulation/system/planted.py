@@ -195,7 +195,7 @@ def place_taken_too_early() -> Iterator[None]:
     def candidates(state: Any, posed: Any, row: Any, job: Any, rules: QueueRules, now: Any) -> Any:
         return real(state, posed, row, job, replace(rules, runtime_min_s=0.0), now)
 
-    unchecked = patch.object(verify_commit, "_check_preempted", lambda *_: [])
+    unchecked = patch.object(verify_commit, "check_preempted", lambda *_: [])
     with patch.object(preempt, "_candidates", candidates), unchecked:
         yield
 

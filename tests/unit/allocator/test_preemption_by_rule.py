@@ -7,9 +7,11 @@ from random import Random
 import pytest
 
 from schemas.commands import ChangeRules
+from schemas.decisions import Preempted, Waits
 from schemas.executions import JobCheckpointed, StopCause
 from schemas.jobs import CheckpointMode, CheckpointPolicy, JobRevoked
 from schemas.rules import QueueRules, Rules, TeamRules
+from services.allocator.core.commit import withheld
 from services.allocator.core.phases import Phase
 from tests import build
 from tests.allocator_driver import Driver
@@ -60,14 +62,50 @@ def test_an_urgent_job_takes_the_place_of_one_that_saves_and_gets_exactly_that_b
     driver.pass_ms(HOUR_MS)
     submit(driver, "now", 8, queue="urgent", priority=9)
     assert stopping(driver) == {"n8"}
-    driver.give()
-    assert driver.job("now").reason == "takes_a_place"
     submit(driver, "thief", 8, priority=100)
     leave(driver, "n8")
     assert driver.job("now").phase is Phase.STARTING
     assert driver.job("n8").phase in (Phase.QUEUED, Phase.PLANNED)
     assert driver.job("thief").parts == []
     assert driver.state.preemptions == {}
+
+
+def test_it_is_told_so_in_the_decision_that_takes_the_place_and_by_whom() -> None:
+    driver = one_node()
+    for name in ("a4", "b4"):
+        night(driver, name, 4)
+    driver.pass_ms(HOUR_MS)
+    submit(driver, "now", 8, queue="urgent", priority=9)
+    said = [effect for effect in driver.log[-1].effects if isinstance(effect, Waits) and effect.job_id == "now"]
+    assert [(effect.reason, effect.holders) for effect in said] == [("takes_a_place", ["a4", "b4"])]
+    assert driver.status("now").reason == "takes_a_place"
+    driver.give()
+    assert driver.log[-1].effects == [], "and the next one has nothing to add"
+
+
+def test_who_was_to_take_a_place_by_a_refused_plan_is_not_told_so() -> None:
+    driver = one_node()
+    night(driver, "n8", 8)
+    driver.pass_ms(HOUR_MS)
+    submit(driver, "now", 8, queue="urgent", priority=9)
+    told = withheld(driver.state, driver.log[-1].effects)
+    assert [(effect.job_id, effect.reason, effect.holders) for effect in told] == [("now", "planned_later", [])]
+
+
+def test_no_place_is_taken_for_less_waiting_than_the_work_it_may_cost() -> None:
+    """Five and a half hours of eight GPUs for one hour of waiting: no. Once the work is saved: yes."""
+    driver = one_node()
+    night(driver, "n8", 8)
+    driver.pass_ms(11 * HOUR_MS // 2)
+    submit(driver, "now", 8, queue="urgent", priority=9)
+    assert stopping(driver) == set()
+    saved = JobCheckpointed(
+        job_id="n8", attempt=1, node="n0", cluster=build.CLUSTER, time_ms=driver.now_ms, fraction=0.9
+    )
+    driver.give(saved)
+    assert stopping(driver) == {"n8"}
+    [taken] = [effect for effect in driver.log[-1].effects if isinstance(effect, Preempted)]
+    assert (taken.wait_saved_s, taken.at_stake_gpu_s) == (3600 - 60, 8 * 30)
 
 
 @pytest.mark.parametrize(
@@ -206,7 +244,7 @@ def test_nobody_loses_its_place_to_the_same_job_twice() -> None:
 
 
 def test_but_one_after_the_other_may_take_it_each_after_its_time() -> None:
-    """Only the pair is protected: the same place, an hour later, for a job that never took it."""
+    """The same place, an hour later, for a job that never took it: three times a day unless the queue says otherwise."""
     driver = one_node()
     back_in_place(driver)
     submit(driver, "second", 8, queue="urgent", priority=10, team="green")
@@ -224,7 +262,41 @@ def test_but_one_after_the_other_may_take_it_each_after_its_time() -> None:
     assert stopping(driver) == set(), "it has not run for its time"
     driver.pass_ms(200_000).give()
     assert stopping(driver) == {"n8"}
+    first_ms, *_ = lost_ms = list(driver.job("n8").preempted_ms)
     assert driver.job("n8").preempted_by == ["now", "second", "third"]
+    leave(driver, "n8")
+    driver.give(build.started("third", "n0", at_ms=driver.now_ms))
+    driver.give(build.completed("third", "n0", at_ms=driver.now_ms))
+    driver.give(build.started("n8", "n0", at_ms=driver.now_ms, attempt=4)).pass_ms(HOUR_MS)
+    submit(driver, "fourth", 8, queue="urgent", priority=9)
+    assert stopping(driver) == set(), "it lost its place three times today"
+    driver.give(saved_now(driver, "n8")).pass_ms(first_ms + 24 * HOUR_MS - driver.now_ms - 1).give()
+    assert stopping(driver) == set()
+    driver.give(saved_now(driver, "n8")).pass_ms(1).give()
+    assert stopping(driver) == {"n8"}, "the first time is a day ago"
+    assert driver.job("n8").preempted_ms == [*lost_ms, first_ms + 24 * HOUR_MS]
+
+
+def saved_now(driver: Driver, job_id: str) -> JobCheckpointed:
+    attempt, at_ms = driver.job(job_id).attempt, driver.now_ms
+    return JobCheckpointed(
+        job_id=job_id, attempt=attempt, node="n0", cluster=build.CLUSTER, time_ms=at_ms, fraction=0.1
+    )
+
+
+def test_whoever_took_its_place_by_rule_keeps_it_though_its_queue_becomes_one_that_gives() -> None:
+    driver = one_node()
+    night(driver, "n8", 8)
+    driver.pass_ms(HOUR_MS)
+    submit(driver, "now", 8, queue="urgent", priority=4, checkpoint=SAVES)
+    leave(driver, "n8")
+    driver.give(build.started("now", "n0", at_ms=driver.now_ms))
+    turned = {"day": QueueRules(preempts=True, runtime_min_s=600.0), "urgent": QueueRules(preemptible=True)}
+    newer = Rules(version=2, queues=turned)
+    driver.give(ChangeRules(cluster=build.CLUSTER, rules=newer, ordered_ms=driver.now_ms)).pass_ms(HOUR_MS)
+    submit(driver, "later", 8, queue="day", priority=9)
+    assert driver.job("now").took_place
+    assert stopping(driver) == set()
 
 
 def test_a_guarantee_keeps_no_running_job_in_its_place() -> None:

@@ -127,6 +127,8 @@ def taken(driver: Driver, *victims: str, node: str = "n0", job_id: str = "now") 
         placed=on(node, 0, 8),
         victims=list(victims),
         until_ms=driver.now_ms + 960_000,
+        wait_saved_s=5 * 3600.0,
+        at_stake_gpu_s=8 * 3630.0,
     )
 
 
@@ -200,6 +202,18 @@ BREACHES: dict[str, tuple[Callable[[Driver], Preempted], str]] = {
     "from one that can't save": (_changed("b", checkpoint=CheckpointPolicy()), "b can't save its work"),
     "from the same one twice": (_of_state("b", preempted_by=["now"]), "lost its place to now before"),
     "too early": (_only_just_started, "b has not run for 600 s yet"),
+    "too often": (_of_state("b", preempted_ms=[build.START_MS + 1] * 3), "b has lost its place 3 times in 86400 s"),
+    "from one that took its place itself": (_of_state("b", took_place=True), "b took its place by rule itself"),
+    "for less than it costs": (
+        lambda d: replace(taken(d, "a", "b"), wait_saved_s=1200.0), "for less waiting than the work it costs"
+    ),
+    "telling less than is at stake": (
+        lambda d: replace(taken(d, "a", "b"), at_stake_gpu_s=7 * 3630.0),
+        "tells 25410 GPU-seconds at stake instead of 29040",
+    ),
+    "saving more than can be planned": (
+        lambda d: replace(taken(d, "a", "b"), wait_saved_s=90_000.0), "can't save 90000 s of waiting"
+    ),
     "from an equal": (_changed("b", priority=9), "b is not of lower priority than now"),
     "from one of higher priority": (_changed("b", priority=50), "b is not of lower priority than now"),
     "from one that holds nothing there": (lambda d: taken(d, "a", "c"), "c holds nothing of the block taken for now"),

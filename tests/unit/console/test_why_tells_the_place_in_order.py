@@ -174,6 +174,32 @@ def test_whoever_lost_its_place_by_rule_is_told_to_whom_and_when() -> None:
     rig.clock.at_ms += HOUR_MS // 6
     assert "It lost its place to now, whose queue may take places from queue night" in told(rig)
     assert "(10 min ago); 25% of its work is saved." in told(rig)
+    assert "It lost its place once within 24 h; its queue allows that 3 times." in told(rig)
+    rig.give(rules_of(2, QueueRules(preemptible=True, preempted_max=1)), at_ms=rig.clock.at_ms)
+    assert "It lost its place once within 24 h; its queue allows that once: nobody takes it before" in told(rig)
+    assert "(in 23 h 50 min)." in told(rig)
+    rig.give(rules_of(3, QueueRules()), at_ms=rig.clock.at_ms)
+    assert "Its queue no longer gives places." in told(rig)
+
+
+def rules_of(version: int, night: QueueRules) -> ChangeRules:
+    queues = {"urgent": QueueRules(preempts=True, runtime_min_s=600.0), "night": night}
+    return ChangeRules(cluster=build.CLUSTER, rules=Rules(version=version, queues=queues), ordered_ms=build.START_MS)
+
+
+def test_whoever_takes_a_place_is_told_so_and_that_it_starts_when_they_have_left() -> None:
+    saves = CheckpointPolicy(mode=CheckpointMode.SIGNAL, wait_s=60.0, cost_s=30.0)
+    rig = Rig().give(build.node("n00", order=0), rules_of(1, QueueRules(preemptible=True)))
+    rig.give(build.accepted("night8", 8, queue="night", checkpoint=saves), build.forecast("night8", {8: 6 * 3600}))
+    rig.give(build.started("night8", "n00", build.START_MS))
+    later_ms = build.START_MS + HOUR_MS
+    rig.give(
+        build.accepted("second", 8, queue="urgent", priority=9, at_ms=later_ms),
+        build.forecast("second", {8: 3600}),
+        at_ms=later_ms,
+    )
+    assert "second waits (takes_a_place): running jobs of preemptible queues save their work and stop" in told(rig)
+    assert "It starts as soon as they have left. The GPUs are held by night8 (8 GPUs on n00" in told(rig)
 
 
 def test_a_reservation_in_the_way_is_named_with_its_end() -> None:
