@@ -71,6 +71,7 @@ def build_app() -> typer.Typer:
     add("migrations", migration_command.migrations, GRID)
     add("drain", cli_grid.drain, GRID)
     add("undrain", cli_grid.undrain, GRID)
+    add("forget", cli_grid.forget, GRID)
     add("partition", cli_grid.partition, GRID)
     add("reserve", cli_reserve.reserve, GRID)
     add("release", cli_reserve.release, GRID)

@@ -1,4 +1,4 @@
-"""Commands about the grid and its nodes: grid, nodes, drain, undrain, partition. Signatures and help here, the work elsewhere."""
+"""Commands about the grid and its nodes: grid, nodes, drain, undrain, forget, partition. Signatures and help here, the work elsewhere."""
 
 from __future__ import annotations
 
@@ -110,6 +110,41 @@ def undrain(ctx: typer.Context, node: NodeId, as_json: AsJson = False) -> None:
         session.json(sent)
     else:
         session.print(orders.undrain_text(sent))
+
+
+def forget(
+    ctx: typer.Context,
+    node: NodeId,
+    force: Annotated[bool, typer.Option("--force", help="Also a node that still reports.")] = False,
+    cause: Cause = "",
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Don't ask.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Say that a node is gone for good. Shows what ends with it and asks first.
+
+    Its GPUs leave the grid, and its jobs are queued again at once with what they saved. A machine's name means all its nodes. Should
+    it come back, it stops what it still runs and is a new node. Refused while it reports, unless forced: it would be back with its
+    next sample.
+
+    \b
+    gpugrid forget n03 --cause "sold"
+    """
+    from services.console import forgetting
+
+    session: Session = ctx.obj
+    departure = session.run(forgetting.look(session, node), f"Looking at {node}")
+    if not force:
+        forgetting.require_gone(departure)
+    if not as_json:
+        for line in departure.lines():
+            session.print(line)
+    if not yes and not as_json and not typer.confirm(f"Forget {node}?"):
+        raise ConsoleError("Nothing was changed.")
+    sent = session.run(forgetting.forget_nodes(session, departure, force=force, cause=cause), f"Forgetting {node}")
+    if as_json:
+        session.json(sent)
+    else:
+        session.print(f"Ordered; `gpugrid nodes` lists {node} no longer once telemetry has said so.")
 
 
 def partition(

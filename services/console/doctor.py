@@ -115,7 +115,7 @@ def world_findings(world: World, sizes: dict[str, int]) -> Iterator[Finding]:
         yield Finding(
             "nodes",
             False,
-            f"{', '.join(silent)}: no sign of life; check node and agent (`gpugrid nodes`), or `gpugrid drain` it if it left for good.",
+            f"{', '.join(silent)}: no sign of life; check node and agent (`gpugrid nodes`), or `gpugrid forget` it if it left for good.",
         )
     elif world.nodes:
         yield Finding("nodes", True, f"{len(world.nodes)} nodes report or are drained.")

@@ -13,7 +13,7 @@ import msgspec
 
 from schemas.base import Event
 from schemas.codec import DecodeError, Envelope, decode_record
-from schemas.commands import DrainNode, UndrainNode
+from schemas.commands import DrainNode, ForgetNode, UndrainNode
 from schemas.forecasts import DurationForecast, SizeForecast
 from schemas.jobs import (
     ApplicationAccepted,
@@ -22,7 +22,7 @@ from schemas.jobs import (
     JobAmended,
     JobSpec,
 )
-from schemas.nodes import NodeStateChanged
+from schemas.nodes import NodeForgotten, NodeStateChanged
 from schemas.placements import Assignment, Desired, NodePlaced
 from schemas.records import Record
 from schemas.status import FINAL_STATES, JobState, JobStatusChanged
@@ -222,10 +222,14 @@ class WorldFold:
             case NodeStateChanged():
                 world.nodes[event.node] = event
                 world.node_partition[event.node] = partition
+            case NodeForgotten():
+                world.nodes.pop(event.node, None)
+                world.node_partition.pop(event.node, None)
+                world.draining.pop(event.node, None)
             case DrainNode():
                 world.draining[event.node] = event
-            case UndrainNode():
-                world.draining.pop(event.node, None)
+            case UndrainNode() | ForgetNode():
+                world.draining.pop(event.node, None)  # whoever comes back is a new node
             case DurationForecast():
                 if event.job_id in world.jobs:
                     world.jobs[event.job_id] = replace(world.jobs[event.job_id], forecast=event)

@@ -9,6 +9,7 @@ from schemas.commands import (
     ChangeRules,
     CheckpointJob,
     DrainNode,
+    ForgetNode,
     ReleaseBlock,
     RepartitionCards,
     ReserveBlock,
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
 
 async def drain_node(session: Session, node: str, *, deadline_s: float, cause: str) -> dict[str, Any]:
     """Order a drain. ConsoleError for a node nobody has heard of."""
-    cluster, partition = _home(await queries.load_world(session), node)
+    cluster, partition = home(await queries.load_world(session), node)
     now_ms = session.clock().now_ms()
     event = DrainNode(node=node, cluster=cluster, ordered_ms=now_ms, deadline_s=deadline_s, cause=cause)
     return await publish_order(session, event, node, "drain", now_ms, partition)
@@ -43,7 +44,7 @@ async def drain_node(session: Session, node: str, *, deadline_s: float, cause: s
 async def undrain_node(session: Session, node: str) -> dict[str, Any]:
     """Order the end of a drain, and tell what it changes. ConsoleError for a node nobody has heard of."""
     world = await queries.load_world(session)
-    cluster, partition = _home(world, node)
+    cluster, partition = home(world, node)
     now_ms = session.clock().now_ms()
     event = UndrainNode(node=node, cluster=cluster, ordered_ms=now_ms)
     sent = await publish_order(session, event, node, "undrain", now_ms, partition)
@@ -79,7 +80,7 @@ async def partition_cards(
     """Order that cards (none named: all) are cut for another pool. ConsoleError for a machine, pool or card that isn't there."""
     world = await queries.load_world(session)
     parts = {node.pool: node for node in world.nodes.values() if node.machine == machine}
-    cluster, partition = _home(world, machine)
+    cluster, partition = home(world, machine)
     if not parts:
         raise ConsoleError(f"The cards of {machine} are not shared: set GPUGRID_SLOT_POOLS of its agent and executor.")
     if pool not in parts:
@@ -108,7 +109,7 @@ async def reserve_block(
 ) -> dict[str, Any]:
     """Order that GPUs (none named: the whole node) get nothing new in a window. ConsoleError for a node or GPU that isn't there."""
     world = await queries.load_world(session)
-    cluster, partition = _home(world, node)
+    cluster, partition = home(world, node)
     there = {gpu.index for gpu in world.nodes[node].gpus}
     if missing := sorted(set(gpus) - there):
         raise ConsoleError(f"{node} has no GPU {missing[0]}; it has {gpu_ranges(sorted(there))}.")
@@ -138,6 +139,9 @@ async def reserve_block(
 async def release_block(session: Session, standing: Standing, reservation_id: str) -> dict[str, Any]:
     """Order the end of a reservation. ConsoleError for one that isn't there."""
     known = standing.state.reservations
+    forgotten = [one.node.node for one in standing.state.forgotten.values() if reservation_id in one.ended]
+    if forgotten and reservation_id not in known:
+        raise ConsoleError(f"{reservation_id} ended when {forgotten[0]} was forgotten.")
     if reservation_id not in known:
         hint = f"; there is {', '.join(sorted(known)[:5])}" if known else ""
         raise ConsoleError(f"No reservation is named {reservation_id}{hint}.")
@@ -157,7 +161,7 @@ async def checkpoint_job(session: Session, job_id: str) -> dict[str, Any]:
     placed = view.status.placed if view.status is not None else []
     if view.final or not placed or view.is_application:
         raise ConsoleError(f"{job_id} is {view.state}: only a running job can be asked for a checkpoint.")
-    cluster, partition = _home(world, placed[0].node)
+    cluster, partition = home(world, placed[0].node)
     now_ms = session.clock().now_ms()
     event = CheckpointJob(job_id=job_id, cluster=cluster, ordered_ms=now_ms)
     wall_ms = session.clock().wall_ms()
@@ -180,7 +184,7 @@ async def checkpoint_answer(session: Session, job_id: str, after_wall_ms: int, w
     raise ConsoleError(f"{job_id} did not say within {wait_s:.0f} s that it has saved.")
 
 
-def _home(world: World, node: str) -> tuple[str, int]:
+def home(world: World, node: str) -> tuple[str, int]:
     """Cluster and partition of a node: all cluster topics share the partition of a cluster. ConsoleError for one nobody has heard of."""
     state = world.nodes.get(node)
     if state is None:
@@ -191,7 +195,14 @@ def _home(world: World, node: str) -> tuple[str, int]:
 
 async def publish_order(
     session: Session,
-    event: DrainNode | UndrainNode | CheckpointJob | RepartitionCards | ReserveBlock | ReleaseBlock | ChangeRules,
+    event: DrainNode
+    | UndrainNode
+    | ForgetNode
+    | CheckpointJob
+    | RepartitionCards
+    | ReserveBlock
+    | ReleaseBlock
+    | ChangeRules,
     node: str,
     verb: str,
     now_ms: int,

@@ -13,8 +13,15 @@ from msgspec.structs import replace
 from schemas import commands, decisions, executions, forecasts, jobs, nodes
 from schemas.executions import StopCause
 from schemas.records import Now
+from services.allocator.core.departures import (
+    enrol,
+    is_of_former_life,
+    is_ordered_before,
+    node_forgotten,
+    release_node,
+)
 from services.allocator.core.fold_executions import EXECUTION_FOLDS, take_report
-from services.allocator.core.lifecycle import finish, move, order_stop, part_ended
+from services.allocator.core.lifecycle import finish, move, order_stop
 from services.allocator.core.near import links_of
 from services.allocator.core.phases import Happening
 from services.allocator.core.rule_checks import contradictions
@@ -25,8 +32,6 @@ from services.allocator.core.state import (
     EARLY_FORECASTS_MAX,
     EARLY_NODES_MAX,
     FINISHED_KEPT_MS,
-    PART_LOST,
-    PARTS_ALIVE,
     App,
     Changes,
     Job,
@@ -154,7 +159,7 @@ def _node_state(state: State, event: nodes.NodeStateChanged, traceparent: str, n
     node = state.nodes.get(event.node)
     healthy = [gpu.healthy for gpu in sorted(event.gpus, key=lambda gpu: gpu.index)]
     if node is None:
-        if event.health is nodes.Health.LOST or not healthy:
+        if event.health is nodes.Health.LOST or not healthy or is_of_former_life(state, event):
             return
         drained_ms = state.early_drains.pop(event.node, None)
         state.nodes[event.node] = node = Node(
@@ -173,6 +178,7 @@ def _node_state(state: State, event: nodes.NodeStateChanged, traceparent: str, n
             slots_per_card=event.slots_per_card,
             links=[] if event.topology is None else links_of(event.topology.nvlink_domains, len(healthy)),
         )
+        enrol(state, node)
         if (report := state.early_reports.pop(event.node, None)) is not None:
             take_report(node, report)
         mark_absent(state, node)
@@ -196,24 +202,13 @@ def _node_state(state: State, event: nodes.NodeStateChanged, traceparent: str, n
     if event.topology is not None:
         node.links = links_of(event.topology.nvlink_domains, node.size)
     if event.health is nodes.Health.LOST or returned:
-        _release_node(state, event.node, now, changes)
+        release_node(state, event.node, now, changes)
     changes.nodes[event.node] = None
-
-
-def _release_node(state: State, node: str, now: Now, changes: Changes) -> None:
-    """The node is gone: its parts are lost, other nodes' parts of the same gangs are stopped, applications lose its GPUs."""
-    for job in [job for job in state.jobs.values() if any(part.node == node for part in job.parts)]:
-        if any(part.node == node and part.status in PARTS_ALIVE for part in job.parts):
-            part_ended(state, job, node, PART_LOST, now.domain_ms, StopCause.NODE_LOST.value, changes)
-    for app in state.apps.values():
-        if any(part.node == node for part in app.parts):
-            changes.app(app)
-            app.parts = [part for part in app.parts if part.node != node]
 
 
 def _drain_node(state: State, event: commands.DrainNode, traceparent: str, now: Now, changes: Changes) -> None:
     known, deadline_ms = called(state, event.node), event.ordered_ms + int(event.deadline_s * 1000)
-    if not known:
+    if not known and not is_ordered_before(state, event.node, event.ordered_ms):
         keep_early(state.early_drains, event.node, deadline_ms, EARLY_NODES_MAX)
     for node in known:
         node.draining, node.drain_deadline_ms = True, deadline_ms
@@ -235,7 +230,7 @@ def _checkpoint_job(state: State, event: commands.CheckpointJob, traceparent: st
 
 def _reserve_block(state: State, event: commands.ReserveBlock, traceparent: str, now: Now, changes: Changes) -> None:
     """Of a node that nobody has heard of yet, too: it counts from the node's first moment on."""
-    if event.until_ms <= max(event.from_ms, now.domain_ms):
+    if event.until_ms <= max(event.from_ms, now.domain_ms) or is_ordered_before(state, event.node, event.ordered_ms):
         return
     state.reservations[event.reservation_id] = Reserved(
         reservation_id=event.reservation_id,
@@ -278,8 +273,10 @@ FOLDS: dict[type, Fold] = {
     forecasts.DemandForecast: _demand_forecast,
     forecasts.ArrivalForecast: _ignored,
     nodes.NodeStateChanged: _node_state,
+    nodes.NodeForgotten: node_forgotten,
     commands.DrainNode: _drain_node,
     commands.UndrainNode: _undrain_node,
+    commands.ForgetNode: _ignored,  # telemetry obeys it, and says so on node-states
     commands.CheckpointJob: _checkpoint_job,
     commands.ReserveBlock: _reserve_block,
     commands.ReleaseBlock: _release_block,

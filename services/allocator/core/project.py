@@ -21,8 +21,9 @@ APPLICATION_ATTEMPT = 1
 
 
 def placements(state: State, nodes: list[str]) -> list[NodePlaced]:
-    """Desired state of these nodes as of the state's sequence."""
-    wanted: dict[str, list[Assignment]] = {node: [] for node in nodes if node in state.nodes}
+    """Desired state of these nodes as of the state's sequence; of one that was forgotten: nothing of ours."""
+    known = {name: gone.node for name, gone in state.forgotten.items()} | state.nodes
+    wanted: dict[str, list[Assignment]] = {node: [] for node in nodes if node in known}
     for job in index_of(state).holders():
         for rank, part in enumerate(job.parts):
             if part.node in wanted and part.status in PARTS_ALIVE:
@@ -35,15 +36,15 @@ def placements(state: State, nodes: list[str]) -> list[NodePlaced]:
         NodePlaced(
             node=node,
             cluster=state.cluster,
-            pool=state.nodes[node].pool,
+            pool=known[node].pool,
             sequence=state.sequence,
             epoch=state.epoch,
             time_ms=state.now_ms,
             assignments=sorted(assignments, key=lambda item: item.gpus),
-            reshape=reshape_of(state, state.nodes[node]),
-            absent=state.nodes[node].absent,
-            withheld=withheld_on(state, state.nodes[node]),
-            cards_detail=cards_detail(state, state.nodes[node]),
+            reshape=reshape_of(state, known[node]),
+            absent=known[node].absent,
+            withheld=withheld_on(state, known[node]),
+            cards_detail=cards_detail(state, known[node]),
         )
         for node, assignments in wanted.items()
     ]

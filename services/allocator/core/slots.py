@@ -101,6 +101,19 @@ def ask_for_reshapes(state: State, changes: Changes) -> None:
             changes.nodes[order.machine] = None
 
 
+def forget_machine(state: State, node: Node) -> list[str]:
+    """A node is gone for good: with its machine's own node, orders to cut that machine's cards end; their names. How its cards are cut is
+    believed until its executor says it anew, whatever number that word has."""
+    if node.machine != node.node:
+        return []
+    orders = [order for order in state.repartitions.values() if order.machine == node.machine]
+    for order in orders:
+        _over(state, order)
+    if node.machine in state.cuts:
+        state.cuts[node.machine].revision = 0
+    return [order.request_id for order in orders]
+
+
 def reshape_of(state: State, node: Node) -> Reshape | None:
     """What the placement of a machine's own node asks for."""
     for order in state.repartitions.values():

@@ -172,6 +172,15 @@ class Node(Struct):
         return not self.draining and not self.silent_until_ms and self.health not in (Health.SUSPECT, Health.LOST)
 
 
+class Forgotten(Struct):
+    """A node that is gone for good, as it was last, by the order of `ordered_ms`; its `incarnation` and `said_ms` are those of the word
+    that said so. `ended`: reservations and orders to cut cards that ended with it."""
+
+    node: Node
+    ordered_ms: int
+    ended: list[str] = field(default_factory=list)
+
+
 class Reserved(Struct):
     """GPUs of one node kept free of new work for a window; no indices: the whole node."""
 
@@ -244,7 +253,7 @@ class State(Struct, dict=True):
     pool the newest answer of full mode (`advice.py`). `rules`: those in force; `use`: per team what its ended jobs used.
     `preemptions`: by the job that waits for its place. `promises`: planned starts of big jobs.
     `early_drains`, `early_reports`: deadline and executor's word by node that telemetry hasn't told of yet.
-    `cuts`: by machine whose cards are shared; `repartitions`: by request.
+    `cuts`: by machine whose cards are shared; `repartitions`: by request. `forgotten`: nodes that are gone for good (`departures.py`).
 
     `dict`: an index derived from the fields may hang on it (`index.py`); it is never encoded.
     """
@@ -275,6 +284,7 @@ class State(Struct, dict=True):
     promises: dict[str, Promise] = field(default_factory=dict)
     cuts: dict[str, Cut] = field(default_factory=dict)
     repartitions: dict[str, Repartition] = field(default_factory=dict)
+    forgotten: dict[str, Forgotten] = field(default_factory=dict)
 
 
 def keep_early(waiting: dict[str, Any], key: str, value: Any, kept_max: int) -> None:

@@ -20,6 +20,8 @@ INPUT_BYTES_MAX = 320 * 1024
 """Input bytes per decision: with its effects a record stays below 768 KiB."""
 INPUTS_MAX = 400
 """Inputs per decision: more would make one record's reasons and traces unbounded."""
+REMOVABLE = ("node-states",)
+"""Topics whose writers remove what was said of a key, long after everybody has read what ended it."""
 _RANK = {topic: rank for rank, topic in enumerate(INPUT_TOPICS)}
 
 
@@ -76,6 +78,8 @@ def _input(
     record: Record, covered: Mapping[str, Mapping[str, int]], letters: list[Message], now: Now
 ) -> tuple[str, DecisionInput | None]:
     """The cluster a record is for and the decision input it makes; ("", None) with a dead letter if it can't be read."""
+    if record.value is None and record.topic in REMOVABLE:
+        return "", None
     try:
         envelope = decode_record(record)
     except DecodeError as error:

@@ -160,6 +160,7 @@ class ClusterOwner:
         """Everything an earlier owner may not have projected: all nodes, all live jobs, all that ended since the snapshot."""
         self._shown.clear()
         changes.nodes.update(dict.fromkeys(self.state.nodes))
+        changes.nodes.update(dict.fromkeys(self.state.forgotten))
         changes.jobs.update(dict.fromkeys(self.state.jobs))
         changes.jobs.update(dict.fromkeys(self.state.apps))
         await self.projections.put(self._projected(changes))

@@ -24,7 +24,7 @@ from schemas.executions import (
     StopCause,
 )
 from schemas.jobs import ApplicationAccepted, JobAccepted, JobRevoked
-from schemas.nodes import FindingCode, NodeStateChanged
+from schemas.nodes import FindingCode, NodeForgotten, NodeStateChanged
 from schemas.status import FINAL_STATES, JobState, JobStatusChanged
 from schemas.usage import JobUsage
 from services.console.acceptance import Acceptance
@@ -93,7 +93,7 @@ class Hold:
 @dataclass(slots=True)
 class Ledger:
     """Everything folded so far. `reports`: per node, what ran there at a moment; `idle`: GPUs found idle, per node and moment;
-    `slots_per_card`: of nodes whose GPUs are parts of cards."""
+    `gone_ms`: when a node was given up for good; `slots_per_card`: of nodes whose GPUs are parts of cards."""
 
     parts: dict[PartKey, Part] = field(default_factory=dict)
     attempts: dict[str, dict[int, list[str]]] = field(default_factory=dict)
@@ -103,6 +103,7 @@ class Ledger:
     final: dict[str, tuple[int, JobState]] = field(default_factory=dict)
     reports: dict[str, dict[int, frozenset[tuple[str, int]]]] = field(default_factory=dict)
     idle: dict[str, dict[int, frozenset[int]]] = field(default_factory=dict)
+    gone_ms: dict[str, set[int]] = field(default_factory=dict)
     served: dict[str, dict[int, ServedWindow]] = field(default_factory=dict)
     usage: dict[str, JobUsage] = field(default_factory=dict)
     slots_per_card: dict[str, int] = field(default_factory=dict)
@@ -139,6 +140,9 @@ class Ledger:
                     one.gpu for one in event.findings if one.code is FindingCode.IDLE_HELD and one.gpu is not None
                 )
                 self._idle(event.node, event.time_ms, found)
+            case NodeForgotten():
+                self.gone_ms.setdefault(event.node, set()).add(event.time_ms)
+                self._idle(event.node, event.time_ms, frozenset())
             case DemandObserved():
                 told, known_windows = window_of(event), self.served.setdefault(event.app_id, {})
                 other = known_windows.get(event.time_ms)
@@ -178,6 +182,10 @@ class Ledger:
             for times in of_node.values():
                 for time_ms in [one for one in list(times)[:-1] if one < before_ms]:
                     times.pop(time_ms)  # type: ignore[attr-defined]
+        for node, times_ms in list(self.gone_ms.items()):
+            self.gone_ms[node] = {one for one in times_ms if one >= before_ms}
+            if not self.gone_ms[node]:
+                del self.gone_ms[node]
         for amounts in self.served.values():
             for time_ms in [one for one in amounts if one < before_ms]:
                 del amounts[time_ms]
@@ -233,7 +241,8 @@ class Ledger:
         return name in self.holds or (owner is not None and owner.submitted_ms is None)
 
     def end_of(self, key: PartKey) -> Ended | None:
-        """How and when a part ended; what nobody reported is taken from the next report of its node or the next attempt."""
+        """How and when a part ended; what nobody reported is taken from the next report of its node, the next attempt, or the word that
+        the node is gone for good."""
         job_id, attempt, node = key
         part = self.parts[key]
         if part.ended is not None or part.start_ms is None:
@@ -244,6 +253,7 @@ class Ledger:
             for time_ms, running in self.reports.get(node, {}).items()
             if time_ms > start_ms and (job_id, attempt) not in running
         ]
+        gone.extend(time_ms for time_ms in self.gone_ms.get(node, ()) if time_ms > start_ms)
         for later, nodes in self.attempts[job_id].items():
             starts = [self.parts[job_id, later, name].start_ms for name in nodes if later > attempt]
             gone.extend(other for other in starts if other is not None and other >= start_ms)

@@ -8,13 +8,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from schemas.codec import Envelope
-from schemas.commands import DrainNode, UndrainNode
+from schemas.commands import DrainNode, ForgetNode, UndrainNode
 from schemas.decisions import DecisionMade, Placed, Scaled
 from schemas.demand import DemandObserved
 from schemas.executions import JobCompleted, JobFailed, JobStarted, JobStopped, NodeReported
 from schemas.forecasts import DemandForecast, DurationForecast
 from schemas.jobs import ApplicationAccepted, JobAccepted, JobAmended
-from schemas.nodes import NodeStateChanged
+from schemas.nodes import NodeForgotten, NodeStateChanged
 from schemas.placements import NodePlaced
 from schemas.records import Record
 from schemas.status import JobStatusChanged
@@ -116,7 +116,16 @@ class Board:
                 self.blocks.settle(name)
             case NodeReported():
                 self.blocks.settle()
-            case NodeStateChanged(node=node) | NodePlaced(node=node) | DrainNode(node=node) | UndrainNode(node=node):
+            case NodeForgotten(node=node):
+                self.blocks.settle()
+                changed.nodes[node] = None
+            case (
+                NodeStateChanged(node=node)
+                | NodePlaced(node=node)
+                | DrainNode(node=node)
+                | UndrainNode(node=node)
+                | ForgetNode(node=node)
+            ):
                 changed.nodes[node] = None
             case DemandObserved() as observed:
                 self.demand.setdefault(observed.app_id, AppDemand()).saw(observed)

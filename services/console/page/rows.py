@@ -141,7 +141,11 @@ def take_changes(board: Board) -> dict[str, Any]:
         "apps": {name: app_row(board, name) for name in changed.apps if name in world.jobs},
         "blocks": {name: block_row(blocks.all[name]) for name in blocks.changed if name in blocks.all},
     }
-    gone = {"jobs": list(changed.jobs_gone), "blocks": list(blocks.gone)}
+    gone = {
+        "jobs": list(changed.jobs_gone),
+        "nodes": [name for name in changed.nodes if name not in world.nodes],
+        "blocks": list(blocks.gone),
+    }
     for notes in (changed.jobs, changed.jobs_gone, changed.nodes, changed.apps, blocks.changed, blocks.gone):
         notes.clear()
     set_rows = {name: rows for name, rows in found.items() if rows}
