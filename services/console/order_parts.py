@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from services.allocator.core.config import Policy
 from services.allocator.core.groups import Group, team_rules
+from services.allocator.core.in_line import line_of, position_in
 from services.allocator.core.index import index_of
 from services.allocator.core.layout import layout_of
 from services.allocator.core.precedence import standing_in, takes_at_most_s
@@ -39,12 +40,14 @@ class OrderPart:
 
 @dataclass(frozen=True, slots=True)
 class PlaceInOrder:
-    """`priority`: as it counts now, in the pool it is planned in; `declared`: as submitted or changed; `parts`: rules in force."""
+    """`priority`: as it counts now, in the pool it is planned in; `declared`: as submitted or changed; `parts`: rules in force.
+    `position`: in the line of that pool, by the order in which it is planned."""
 
     pool: str
     priority: float
     declared: float
     parts: list[OrderPart] = field(default_factory=list)
+    position: int | None = None
 
     def lines(self) -> list[str]:
         """Nothing where no rule says anything: then the declared priority and the arrival decide."""
@@ -56,8 +59,9 @@ class PlaceInOrder:
 
 def place_of(state: State, job: Job, policy: Policy, now_ms: int) -> PlaceInOrder:
     """Of a waiting job, in the pool where it is planned, or else prefers to be."""
-    pool = job.planned_pool or job.pools[0]
-    standing = standing_in(state, index_of(state), pool, layout_of(state, pool).gpus, job, policy, now_ms)
+    pool = line_of(job)
+    index, gpus = index_of(state), layout_of(state, pool).gpus
+    standing = standing_in(state, index, pool, gpus, job, policy, now_ms)
     parts = [
         _aging(state, job, standing, now_ms),
         _deadline(job, standing, pool, policy, now_ms),
@@ -70,6 +74,7 @@ def place_of(state: State, job: Job, policy: Policy, now_ms: int) -> PlaceInOrde
         priority=standing.priority / THOUSANDTHS,
         declared=standing.declared / THOUSANDTHS,
         parts=[part for part in parts if part is not None],
+        position=position_in(state, index, gpus, job, policy, now_ms),
     )
 
 

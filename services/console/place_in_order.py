@@ -10,6 +10,7 @@ from dataclasses import replace
 
 from schemas.executions import StopCause
 from schemas.rules import Aging
+from services.allocator.core.config import Policy
 from services.allocator.core.held import losses, protected_until_ms
 from services.allocator.core.layout import layout_of
 from services.allocator.core.reasons import Reason
@@ -21,7 +22,7 @@ from services.console.facts import JobView, World
 from services.console.order_parts import place_of
 from services.console.policy_orders import Standing, standing_on
 from services.console.read import READ_DEADLINE_S
-from services.console.sentences import Explanation, gpu_ranges
+from services.console.sentences import Explanation, gpu_ranges, position_text
 from services.console.session import Session
 from services.runtime.bus.port import BusError
 
@@ -44,17 +45,25 @@ async def load_allocator_state(session: Session, view: JobView, world: World) ->
 
 def with_place(explanation: Explanation, known: Standing) -> Explanation:
     """The explanation of a waiting job with what the state adds to it."""
-    state, now_ms = known.state, known.now_ms
+    return with_state(explanation, known.state, known.settings.policy, known.now_ms)
+
+
+def with_state(explanation: Explanation, state: State, policy: Policy, now_ms: int) -> Explanation:
+    """The same for the page, which has the state at hand."""
     job = state.jobs.get(explanation.job_id)
     if job is None or job.parts or not job.pools:
         return explanation
-    order = place_of(state, job, known.settings.policy, now_ms)
+    order = place_of(state, job, policy, now_ms)
     told = [*_lost_place(state, job, now_ms), *_reserved(state, job, order.pool, now_ms), *order.lines()]
     help_ = [
         _aging_help(state.rules.aging, job.submitted_ms, now_ms) if line == AGING_HELP else line
         for line in explanation.would_help
     ]
-    return replace(explanation, order=order, lines=[*explanation.lines, *told], would_help=help_)
+    placed = replace(explanation, order=order, lines=[*explanation.lines, *told], would_help=help_)
+    if order.position is None or explanation.position is None:
+        return placed
+    said, counts = position_text(explanation.position), position_text(order.position)
+    return replace(placed, position=order.position, sentence=explanation.sentence.replace(said, counts))
 
 
 def _lost_place(state: State, job: Job, now_ms: int) -> list[str]:

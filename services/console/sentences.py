@@ -146,7 +146,7 @@ def _explain_queued(view: JobView, status: JobStatusChanged, world: World, now_m
     parts = [f"{view.job_id} waits{code}: {_ended(_lowered(why))}"]
     position = view.position or status.position
     if position is not None:
-        parts.append(f"Position {position} in the queue.")
+        parts.append(position_text(position))
     parts.append(_start_of(reason, status, now_ms))
     holders = [] if reason in IMPOSSIBLE else _holders(status, world)
     holding = [holder for holder in holders if holder.gpus]
@@ -275,6 +275,10 @@ def _explain_ended(view: JobView, status: JobStatusChanged, now_ms: int) -> Expl
         help_ = ["Submit it again with a longer --limit, or with checkpoints so that it can go on where it was."]
     sentence = f"{view.job_id} {word}{when}{ran}{because}."
     return Explanation(view.job_id, view.state, sentence, reason=status.reason, lines=lines, would_help=help_)
+
+
+def position_text(position: int) -> str:
+    return f"Position {position} in the queue."
 
 
 def _start_of(reason: Reason | None, status: JobStatusChanged, now_ms: int) -> str:

@@ -13,7 +13,7 @@ from services.console.metering.attempts import attempts_of
 from services.console.metering.report import By, Report, report_of
 from services.console.page.board import Board
 from services.console.page.rows import job_row, why_row
-from services.console.sentences import explain
+from services.console.sentences import Explanation, explain
 from services.console.submission import trace_id_of
 
 HOUR_MS = 3_600_000
@@ -21,18 +21,24 @@ HIDDEN = ("environment",)
 """Parts of a spec that the page doesn't show to everybody who can read it: they may hold secrets."""
 
 
-def job_answer(board: Board, job_id: str, now_ms: int) -> dict[str, Any] | None:
-    """Where a job is and why, why it runs there, and what became of each attempt; None for a job nobody knows."""
+def explained(board: Board, job_id: str, now_ms: int) -> Explanation | None:
+    """Where a job is and why, from the topics; None for a job nobody knows. What the allocator's state adds: `Planner.placed`."""
     if job_id not in board.world.jobs:
         return None
     number_queue(board.world)
+    return explain(board.world.jobs[job_id], board.world, now_ms)
+
+
+def job_answer(board: Board, explanation: Explanation, now_ms: int) -> dict[str, Any]:
+    """Where a job is and why, why it runs there, and what became of each attempt."""
+    job_id = explanation.job_id
     view = board.world.jobs[job_id]
     why = board.blocks.why.get(job_id)
     spec = msgspec.to_builtins(view.spec) if view.spec is not None else {}
     return {
         "id": job_id,
         "row": job_row(view),
-        "explanation": asdict(explain(view, board.world, now_ms)),
+        "explanation": asdict(explanation),
         "why_here": why_row(why, board.blocks.before(job_id)) if why is not None else None,
         "attempts": [
             {

@@ -16,6 +16,7 @@ from typing import Any
 import msgspec
 
 from schemas.records import Record
+from schemas.status import JobState
 from services.console.diagnosis import diagnose_world
 from services.console.errors import ConsoleError
 from services.console.page.board import TOPICS, Board
@@ -23,6 +24,7 @@ from services.console.page.hub import Hub
 from services.console.page.planned import Planner
 from services.console.page.shadow import measured, observed_days
 from services.console.read import newest_per_key, partitions_of
+from services.console.sentences import Explanation
 from services.console.session import Session
 from services.runtime.bus.port import Bus, BusError, Consumer
 
@@ -201,7 +203,15 @@ class Follower:
         found = diagnose_world(board.world, self.now_ms())
         self._hub.put("diagnosis", asdict(max(found, key=lambda one: one.numbers["waiting"])))
 
-    # --- the plan ahead
+    # --- the plan ahead, and the state it is made from
+
+    async def placed(self, explanation: Explanation) -> Explanation:
+        """With what the allocator's state says about a waiting job."""
+        view = self._hub.board.world.jobs.get(explanation.job_id)
+        planner = None if view is None else self._planners.get(view.cluster or "")
+        if planner is None or explanation.state != JobState.QUEUED.value or (view is not None and view.is_application):
+            return explanation
+        return await asyncio.to_thread(planner.placed, explanation, self.now_ms())
 
     async def _plan(self, bus: Bus, board: Board) -> None:
         if self._planning:

@@ -1,12 +1,13 @@
 """The plan ahead as blocks, made again from the log: decisions carry commitments only, the plan is a function of the state.
 
-Owns one copy of each cluster's state, advanced by the decisions the board accepted. `take` is called on the event loop, `plan`
-in another thread: the state belongs to that thread alone. Where the planner's kernels are not compiled there is no plan.
+Owns one copy of each cluster's state, advanced by the decisions the board accepted. `take` is called on the event loop, `plan` and
+`placed` in other threads, one at a time. Where the planner's kernels are not compiled there is neither.
 """
 
 from __future__ import annotations
 
 from collections import deque
+from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 from schemas.decisions import DecisionMade
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from services.allocator.core.plan import Plan
     from services.allocator.core.pose import Posed
     from services.allocator.core.state import State
+    from services.console.sentences import Explanation
 
 BLOCKS_MAX = 20_000
 """Planned blocks sent to a browser: the nearest ones; more than that no screen shows."""
@@ -29,6 +31,7 @@ class Planner:
         self._state: State | None = None
         self._settings: Settings | None = None
         self._waiting: deque[DecisionMade] = deque()
+        self._lock = Lock()
 
     def begin(self, state: State, settings: Settings) -> None:
         """The state as loaded from the log, and what the cluster's allocator decides with."""
@@ -39,16 +42,34 @@ class Planner:
 
     def plan(self, now_ms: int, wall_ms: int) -> dict[str, Any] | None:
         """The plan as of now; None if nothing was decided yet."""
+        with self._lock:
+            return self._planned(now_ms, wall_ms)
+
+    def placed(self, explanation: Explanation, now_ms: int) -> Explanation:
+        """What the state adds to the explanation of a waiting job, as in `gpugrid why`; the same if there is none."""
+        from services.console.place_in_order import with_state
+
+        with self._lock:
+            if not self._caught_up() or self._state is None or self._settings is None:
+                return explanation
+            return with_state(explanation, self._state, self._settings.policy, max(now_ms, self._state.now_ms))
+
+    def _caught_up(self) -> bool:
+        """All decisions taken so far are in the state; False: there is none."""
         if self._state is None or self._settings is None:
-            return None
-        from services.allocator.core.commit import plan_effects
+            return False
         from services.allocator.core.reader import read
 
-        policy = self._settings.policy
         while self._waiting:
-            read(self._state, self._waiting.popleft(), policy.step_ms)
-        if self._state.sequence == 0:
+            read(self._state, self._waiting.popleft(), self._settings.policy.step_ms)
+        return self._state.sequence > 0
+
+    def _planned(self, now_ms: int, wall_ms: int) -> dict[str, Any] | None:
+        if not self._caught_up() or self._state is None or self._settings is None:
             return None
+        from services.allocator.core.commit import plan_effects
+
+        policy = self._settings.policy
         now = Now(max(now_ms, self._state.now_ms), max(wall_ms, self._state.wall_ms))
         _, posed, plans = plan_effects(self._state, self._settings.memory_mib, policy, now)
         blocks: list[list[Any]] = []

@@ -21,7 +21,7 @@ from services.console.errors import ConsoleError, UsageError
 from services.console.metering.report import By
 from services.console.metering.report_output import report_csv, report_document, report_html
 from services.console.page.access import FAILED_WAIT_S, SESSION_S_MAX, Access
-from services.console.page.answers import job_answer, report_answer
+from services.console.page.answers import explained, job_answer, report_answer
 from services.console.page.follower import Follower
 from services.console.page.hub import Hub
 from services.console.page.orders_http import BODY_BYTES_MAX, OrdersHttp, error_response
@@ -212,10 +212,14 @@ class PageServer:
         return response
 
     async def _get_job(self, request: web.Request) -> web.Response:
-        answer = job_answer(self._hub.board, request.match_info["job"], self.follower.now_ms())
-        if answer is None:
-            raise ConsoleError(f"No job or application is named {request.match_info['job']}.")
-        return _json(answer)
+        job_id, board = request.match_info["job"], self._hub.board
+        explanation = explained(board, job_id, self.follower.now_ms())
+        if explanation is None:
+            raise ConsoleError(f"No job or application is named {job_id}.")
+        explanation = await self.follower.placed(explanation)
+        if job_id not in board.world.jobs:
+            raise ConsoleError(f"{job_id} ended long ago and has just been left out of the page; `gpugrid why` has it.")
+        return _json(job_answer(board, explanation, self.follower.now_ms()))
 
     async def _get_trace(self, request: web.Request) -> web.Response:
         return _json(await trace_rows(self._session, self._hub.board, request.match_info["job"]))

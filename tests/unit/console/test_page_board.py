@@ -9,7 +9,7 @@ import pytest
 
 from schemas.executions import StopCause
 from schemas.status import JobState, JobStatusChanged
-from services.console.page.answers import job_answer
+from services.console.page.answers import explained, job_answer
 from services.console.page.blocks import Block
 from services.console.page.board import ENDED_MAX, PAST_KEPT_MS, TOPICS, Board
 from services.console.page.hub import DELTAS_KEPT, Hub
@@ -118,11 +118,14 @@ async def test_demand_has_load_forecast_and_holds():
 
 
 async def test_an_answer_about_a_job_explains_and_lists_attempts():
-    answer = job_answer(await board_of(await two_jobs()), "first", NOW_MS)
+    board = await board_of(await two_jobs())
+    explanation = explained(board, "first", NOW_MS)
+    assert explanation is not None
+    answer = job_answer(board, explanation, NOW_MS)
     assert answer is not None
     assert answer["attempts"][0]["how"] == "completed"
     assert "environment" not in answer["spec"]
-    assert job_answer(Board(), "nobody", NOW_MS) is None
+    assert explained(Board(), "nobody", NOW_MS) is None
 
 
 async def test_what_is_too_old_is_forgotten():

@@ -47,7 +47,7 @@ def parts(rig: Rig) -> dict[str, dict[str, Any]]:
 def test_where_no_rule_says_anything_the_declared_priority_is_all() -> None:
     rig = waiting(Rules(version=1, aging=Aging(per_hour=0)))
     rig.clock.at_ms += 10 * HOUR_MS
-    assert order(rig) == {"pool": "h100", "priority": 3.0, "declared": 3.0, "parts": []}
+    assert order(rig) == {"pool": "h100", "priority": 3.0, "declared": 3.0, "parts": [], "position": 1}
     text = told(rig)
     for word in ("counts with priority", "Aging:", "Deadline:", "Fair share", "Guarantee:", "Overdue:"):
         assert word not in text
@@ -119,7 +119,7 @@ def test_a_job_for_a_pool_that_is_not_there_has_a_place_too() -> None:
     rig = Rig().give(build.node("n00", order=0))
     accepted = msgspec.structs.replace(build.accepted("second", 8), pools=["nowhere"])
     rig.give(accepted, build.forecast("second", {8: 600}))
-    assert order(rig) == {"pool": "nowhere", "priority": 3.0, "declared": 3.0, "parts": []}
+    assert order(rig) == {"pool": "nowhere", "priority": 3.0, "declared": 3.0, "parts": [], "position": 1}
 
 
 def test_overdue_tells_from_when_on_and_advice_follows_the_rules() -> None:
