@@ -1,26 +1,30 @@
 """What rules do to a cluster as it stands: use per group against its limits, and the queue planned under two sets of rules. Pure.
 
-The plan is the allocator's own, made on a copy of its state, so the answer is the decision that would follow.
+The decision is the allocator's own, made on a copy of its state, so the answer is the one that would follow.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import msgspec
 
-from schemas.decisions import Placed, Waits
+from schemas.codec import encode_payload
+from schemas.commands import ChangeRules
+from schemas.decisions import DecisionInput, DecisionMade, Effect, Placed, Preempted
 from schemas.records import Now
+from schemas.registry import TYPE_OF, topic_of
 from schemas.rules import Rules, TeamRules
-from services.allocator.core.config import Policy
 from services.allocator.core.groups import Group, groups_of, limits_of, maximum_of
 from services.allocator.core.index import index_of
 from services.allocator.core.layout import layout_of, pools_of
 from services.allocator.core.quotas import factors_of, held_by, used_by_team
-from services.allocator.core.state import State, forget_index
-from services.allocator.core.verify_commit import verify_commit
+from services.allocator.core.state import State
+
+if TYPE_CHECKING:  # what only shows use doesn't load the planner's compiler
+    from services.allocator.core.decide import Settings
 
 HOUR_MS = 3_600_000
 STARTS_NOW = "starts now"
@@ -43,14 +47,32 @@ class GroupUse:
 
 
 @dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a decision makes of a job or application: a reason code, or that it starts, runs, stops, holds so many GPUs."""
+
+    words: str
+    planned_ms: int | None
+
+
+@dataclass(frozen=True, slots=True)
 class JobEffect:
-    """What a job's next decision says before and after: a reason code, or that it starts; planned starts in domain time."""
+    """What the next decision makes of a job without the rules and with them (`Outcome`); planned starts in domain time."""
 
     job_id: str
     before: str
     after: str
     planned_before_ms: int | None
     planned_after_ms: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Foreseen:
+    """`jobs`: those for which it makes a difference. `effects`: all of the decision that puts the rules in force. `violations`: what its
+    independent check found, nothing or a fault."""
+
+    jobs: list[JobEffect]
+    effects: list[Effect]
+    violations: list[str]
 
 
 def pool_sizes(state: State) -> dict[str, int]:
@@ -94,37 +116,63 @@ def group_uses(state: State, now_ms: int) -> list[GroupUse]:
     return rows
 
 
-def dry_run(
-    state: State, rules: Rules, memory_mib: Mapping[str, int], policy: Policy, now: Now
-) -> tuple[list[JobEffect], list[str]]:
-    """Waiting jobs whose next decision differs under `rules`, and what the independent check found (nothing, or a fault)."""
-    before, _ = _said(state, state.rules, memory_mib, policy, now)
-    after, violations = _said(state, rules, memory_mib, policy, now)
-    changed = []
-    for job_id in state.jobs:
-        was, will = before.get(job_id), after.get(job_id)
-        if was is not None and will is not None and was != will:
-            changed.append(JobEffect(job_id, was[0], will[0], was[1], will[1]))
-    return changed, violations
+def foreseen(state: State, rules: Rules, settings: Settings, now: Now) -> Foreseen:
+    """The decision that would put `rules` in force at `now`, beside the one that would be made then without them.
+
+    Both are made by the allocator's own `decide` on copies of the state, the rules as the order that `gpugrid policy apply` sends.
+    What that decision says of a job that waits, runs or is served is all there is to tell; no rule of thumb in between.
+    """
+    from services.allocator.core.decide import decide
+
+    applied = msgspec.structs.replace(rules, version=max(rules.version, state.rules.version + 1))
+    order = ChangeRules(cluster=state.cluster, rules=applied, ordered_ms=now.domain_ms)
+    without, with_rules = _copy(state), _copy(state)
+    everything = msgspec.structs.replace(
+        settings, policy=msgspec.structs.replace(settings.policy, waits_max=len(state.jobs) + 1)
+    )
+    plain = decide(without, [], [], now, everything)
+    decided = decide(with_rules, [_input(order)], [], now, everything)
+    before, after = outcomes(without, plain.record), outcomes(with_rules, decided.record)
+    changed = [
+        JobEffect(name, before[name].words, outcome.words, before[name].planned_ms, outcome.planned_ms)
+        for name, outcome in after.items()
+        if name in before and before[name] != outcome
+    ]
+    return Foreseen(changed, decided.record.effects, decided.violations)
 
 
-def _said(
-    state: State, rules: Rules, memory_mib: Mapping[str, int], policy: Policy, now: Now
-) -> tuple[dict[str, tuple[str, int | None]], list[str]]:
-    """Per waiting job (reason or start, planned start) of the decision that would be next, on a copy of the state."""
-    from services.allocator.core.commit import plan_effects
+def outcomes(state: State, record: DecisionMade) -> dict[str, Outcome]:
+    """Of every job and application, as of a decision that has just been made."""
+    started = {effect.job_id for effect in record.effects if isinstance(effect, Placed)}
+    takers = {
+        victim: effect.job_id for effect in record.effects if isinstance(effect, Preempted) for victim in effect.victims
+    }
+    found = {}
+    for job in state.jobs.values():
+        if job.job_id in started:
+            found[job.job_id] = Outcome(STARTS_NOW, record.now_ms)
+        elif job.job_id in takers:
+            found[job.job_id] = Outcome(f"stops for {takers[job.job_id]}", None)
+        elif job.parts:
+            found[job.job_id] = Outcome(f"stops ({job.stop_cause})" if job.stop_cause else "runs", None)
+        else:
+            found[job.job_id] = Outcome(job.reason, job.planned_start_p50_ms)
+    for app in state.apps.values():
+        gpus = sum(len(part.gpus) for part in app.parts)
+        found[app.app_id] = Outcome(f"holds {gpus} GPU{'' if gpus == 1 else 's'}", None)
+    return found
 
-    copy = msgspec.json.decode(msgspec.json.encode(state), type=State)
-    copy.rules = rules
-    for job in copy.jobs.values():
-        job.reason, job.planned_start_p50_ms = "", None  # so that every job says where it stands, not only changes
-    forget_index(copy)
-    everything = msgspec.structs.replace(policy, waits_max=len(copy.jobs) + 1)
-    effects, _, _ = plan_effects(copy, dict(memory_mib), everything, now)
-    said: dict[str, tuple[str, int | None]] = {}
-    for effect in effects:
-        if isinstance(effect, Placed):
-            said[effect.job_id] = (STARTS_NOW, now.domain_ms)
-        elif isinstance(effect, Waits):
-            said[effect.job_id] = (effect.reason, effect.planned_start_p50_ms)
-    return said, verify_commit(copy, effects, policy, now)
+
+def _copy(state: State) -> State:
+    return msgspec.json.decode(msgspec.json.encode(state), type=State)
+
+
+def _input(order: ChangeRules) -> DecisionInput:
+    return DecisionInput(
+        topic=topic_of(order),
+        partition=0,
+        offset=0,
+        type=TYPE_OF[ChangeRules],
+        id=f"{order.cluster}/rules/{order.rules.version}/foreseen",
+        payload=msgspec.Raw(encode_payload(order)),
+    )

@@ -83,14 +83,13 @@ def require_sound(rules: Rules, standing: Standing) -> None:
 
 
 def effects_of(rules: Rules, standing: Standing) -> list[JobEffect]:
-    """Waiting jobs for which the rules make a difference now."""
-    from services.console.policy_effect import dry_run
+    """Jobs and applications for which the rules would make a difference if they were put in force now."""
+    from services.console.policy_effect import foreseen
 
-    now = Now(standing.now_ms, standing.state.wall_ms)
-    changed, violations = dry_run(standing.state, rules, standing.settings.memory_mib, standing.settings.policy, now)
-    if violations:
-        raise ConsoleError(f"A decision under these rules would not pass its check: {violations[0]}.")
-    return changed
+    found = foreseen(standing.state, rules, standing.settings, Now(standing.now_ms, standing.state.wall_ms))
+    if found.violations:
+        raise ConsoleError(f"A decision under these rules would not pass its check: {found.violations[0]}.")
+    return found.jobs
 
 
 async def change_rules(session: Session, standing: Standing, rules: Rules, cause: str) -> dict[str, Any]:

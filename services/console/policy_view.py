@@ -90,9 +90,11 @@ def print_judgement(session: Session, changes: Sequence[str], effects: Sequence[
     for line in changes:
         session.print(f"  {line}")
     if not effects:
-        session.print("No waiting job's next decision would differ.")
+        session.print("Nothing that waits, runs or is served would stand differently after the next decision.")
         return
-    session.print(f"{len(effects)} waiting job{'s' if len(effects) > 1 else ''} would stand differently:")
+    session.print(
+        f"{len(effects)} job{'s' if len(effects) > 1 else ''} would stand differently after the next decision:"
+    )
     table = plain_table("JOB", "NOW", "THEN", "PLANNED NOW", "PLANNED THEN")
     for effect in effects[:JOBS_SHOWN_MAX]:
         table.add_row(
