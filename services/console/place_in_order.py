@@ -19,6 +19,7 @@ from services.console.advice import AGING_HELP
 from services.console.durations import duration_text, from_now_text, moment_text
 from services.console.errors import ConsoleError
 from services.console.facts import JobView, World
+from services.console.near_parts import near_parts
 from services.console.order_parts import place_of
 from services.console.policy_orders import Standing, standing_on
 from services.console.read import READ_DEADLINE_S
@@ -54,12 +55,14 @@ def with_state(explanation: Explanation, state: State, policy: Policy, now_ms: i
     if job is None or job.parts or not job.pools:
         return explanation
     order = place_of(state, job, policy, now_ms)
-    told = [*_lost_place(state, job, now_ms), *_reserved(state, job, order.pool, now_ms), *order.lines()]
+    near = near_parts(state, job, order.pool, now_ms)
+    told = [*_lost_place(state, job, now_ms), *_reserved(state, job, order.pool, now_ms)]
+    told += [*(part.sentence for part in near), *order.lines()]
     help_ = [
         _aging_help(state.rules.aging, job.submitted_ms, now_ms) if line == AGING_HELP else line
         for line in explanation.would_help
     ]
-    placed = replace(explanation, order=order, lines=[*explanation.lines, *told], would_help=help_)
+    placed = replace(explanation, order=order, near=near, lines=[*explanation.lines, *told], would_help=help_)
     if order.position is None or explanation.position is None:
         return placed
     said, counts = position_text(explanation.position), position_text(order.position)

@@ -23,6 +23,7 @@ from services.console.shape import Cause, pool_shape, shape_sentence
 from services.console.similar import suggestion
 
 if TYPE_CHECKING:
+    from services.console.near_parts import NearPart
     from services.console.order_parts import PlaceInOrder
 
 HOLDERS_NAMED_MAX = 5
@@ -67,7 +68,7 @@ class Holder:
 @dataclass(frozen=True, slots=True)
 class Explanation:
     """`sentence` answers the question; `lines` add facts; `would_help` says what a person can do; `order`: of a waiting job, its
-    priority as it counts now, where the allocator's state was read (`place_in_order`)."""
+    priority as it counts now, where the allocator's state was read (`place_in_order`), `near`: what racks, NVLink and data make of it."""
 
     job_id: str
     state: str
@@ -81,6 +82,7 @@ class Explanation:
     lines: list[str] = field(default_factory=list)
     would_help: list[str] = field(default_factory=list)
     order: PlaceInOrder | None = None
+    near: list[NearPart] = field(default_factory=list)
 
 
 def explain(view: JobView, world: World, now_ms: int) -> Explanation:
