@@ -1,4 +1,4 @@
-"""`python -m bench.rules`: what each rule of a shared cluster costs and brings, on three traces, beside Kueue and Slurm.
+"""`python -m bench.rules`: what each rule of a shared cluster costs and brings, on four traces, beside Kueue and Slurm.
 
 Every row is one day of a trace: gpugrid's allocator with a document of rules in force, and re-implementations of Kueue's admission
 and of Slurm's multifactor priority with backfill on the same jobs. Writes bench/results/rules.json and rules.md; same figures every
@@ -22,9 +22,9 @@ import msgspec
 from bench.allocator.__main__ import machine, versions
 from bench.rules.runs import BASELINES, run_one
 from bench.rules.table import markdown
-from bench.rules.workloads import GPUS, LOAD, SEED, WORKLOADS, shared_day
+from bench.rules.workloads import LOAD, SEED, WORKLOADS, shared_day
 from services.replay.core.rule_findings import RuleFinding
-from services.replay.core.rulebook import ROWS, maxima_of
+from services.replay.core.rulebook import RACK_ROWS, maxima_of
 
 RESULTS = Path(__file__).parents[1] / "results"
 
@@ -43,8 +43,12 @@ def main() -> int:
     parser.add_argument("--workers", type=int, default=0, help="runs at a time (default: one per core)")
     parser.add_argument("--out", type=Path, default=RESULTS / "rules.json")
     options = parser.parse_args()
-    rows = [row for row in options.rows.split(";") if row] or [*ROWS, *BASELINES]
-    tasks = [(trace, row) for trace in options.traces.split(",") for row in rows]
+    wanted = [row for row in options.rows.split(";") if row]
+    tasks = [
+        (trace, row) for trace in options.traces.split(",") for row in _rows_of(trace) if not wanted or row in wanted
+    ]
+    if not tasks:
+        parser.error("no such rows")
     found: dict[str, list[RuleFinding]] = {}
     processor_s = 0.0
     workers = min(options.workers or os.cpu_count() or 1, len(tasks))
@@ -61,6 +65,12 @@ def main() -> int:
     return 1 if broken else 0
 
 
+def _rows_of(trace: str) -> tuple[str, ...]:
+    """Kueue and Slurm need teams."""
+    work = WORKLOADS[trace]
+    return work.rows if work.rows == RACK_ROWS else (*work.rows, *BASELINES)
+
+
 def _with_earlier(found: dict[str, list[RuleFinding]], out: Path) -> dict[str, list[RuleFinding]]:
     """What was run now, and rows that only an earlier report in `out` has; traces and rows in their usual order."""
     earlier: dict[str, list[RuleFinding]] = {}
@@ -71,7 +81,7 @@ def _with_earlier(found: dict[str, list[RuleFinding]], out: Path) -> dict[str, l
     for trace in WORKLOADS:
         by_row = {one.row: one for one in (*earlier.get(trace, ()), *found.get(trace, ()))}
         if by_row:
-            both[trace] = [by_row[row] for row in (*ROWS, *BASELINES) if row in by_row]
+            both[trace] = [by_row[row] for row in _rows_of(trace) if row in by_row]
     return both
 
 
@@ -81,7 +91,6 @@ def _write(found: dict[str, list[RuleFinding]], processor_s: float, out: Path) -
         "machine": machine(),
         "versions": versions(),
         "seed": SEED,
-        "gpus": GPUS,
         "load": LOAD,
         "processor_s_last_run": round(processor_s),
         "traces": about,
@@ -100,6 +109,7 @@ def _about(name: str) -> dict[str, Any]:
     return {
         "words": WORKLOADS[name].words,
         "start": work.day.name,
+        "gpus": work.day.gpus,
         "jobs": len(work.day.jobs),
         "teams": len(work.teams()),
         "eras": len(era),

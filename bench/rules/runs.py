@@ -19,12 +19,13 @@ from services.replay.core.rolling import Rolling
 from services.replay.core.rule_findings import RuleFinding, rule_finding
 from services.replay.core.rulebook import (
     MAXIMUM_ROWS,
-    ROWS,
     SharedDay,
     cluster_queues,
+    day_of,
     maxima_of,
     orders_of,
     rules_of,
+    site_of,
 )
 from services.replay.core.slurm import Multifactor
 
@@ -38,16 +39,16 @@ def run_one(trace: str, row: str) -> tuple[RuleFinding, float]:
     use_kernel_cache()
     work = shared_day(trace)
     begun_s = time.process_time()
-    ours = row in ROWS
+    ours = row not in BASELINES
     played = _gpugrid(work, row) if ours else _baseline(work, row)
     one = rule_finding(work, row, played, ours=ours, capped=_capped(work, row), launch_s=LAUNCH_S)
     return one, time.process_time() - begun_s
 
 
 def _gpugrid(work: SharedDay, row: str) -> Played:
-    policy = Policy(forecast_wait_ms=0)
-    beliefs = Beliefs(work.day, Level.TRUE)
-    return Rolling(work.day, beliefs, policy, launch_s=LAUNCH_S, orders=orders_of(work, row)).play()
+    policy, day = Policy(forecast_wait_ms=0), day_of(work, row)
+    beliefs, orders = Beliefs(day, Level.TRUE), orders_of(work, row)
+    return Rolling(day, beliefs, policy, launch_s=LAUNCH_S, orders=orders, site=site_of(work, row)).play()
 
 
 def _baseline(work: SharedDay, row: str) -> Played:

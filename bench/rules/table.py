@@ -23,18 +23,45 @@ COLUMNS: tuple[tuple[str, Callable[[RuleFinding], str]], ...] = (
     ("fairness", lambda one: f"{one.fairness:.2f}"),
     ("starts over a maximum", lambda one: _over(one)),
     ("places lost (GPU-h)", lambda one: f"{one.preemptions} ({one.lost_gpu_hours:.1f})" if one.preemptions else "0"),
+    ("deadlines met", lambda one: f"{one.deadlines_met} of {one.deadlines}"),
+    ("data brought (GPU-h)", lambda one: f"{one.staged_gpu_hours:.1f}" if one.staged_gpu_hours else "–"),
+    (
+        "racks of gangs (fewest)",
+        lambda one: "–" if one.gang_racks is None else f"{one.gang_racks} ({one.gang_racks_min})",
+    ),
+)
+SUMMARY: tuple[tuple[str, Callable[[RuleFinding], str]], ...] = (
+    ("utilization, value", lambda one: f"{one.utilization:.1%}, {one.value:,.0f}"),
+    ("starved", lambda one: str(one.starved)),
+    ("wait: mean, P99", lambda one: f"{span_text(one.wait_s[ALL].mean_s)}, {span_text(one.wait_s[ALL].p99_s)}"),
+    ("fairness", lambda one: f"{one.fairness:.2f}"),
 )
 
 
+def summary(found: Mapping[str, Sequence[RuleFinding]]) -> str:
+    """One table of the traces that have the same rows, as docs/policy.md quotes it."""
+    rows = [one.row for one in next(iter(found.values()))]
+    beside = {trace: {one.row: one for one in ones} for trace, ones in found.items()}
+    beside = {trace: ones for trace, ones in beside.items() if list(ones) == rows}
+    names = [f"{trace}: {name}" if not at else name for trace in beside for at, (name, _) in enumerate(SUMMARY)]
+    lines = [f"| | {' | '.join(names)} |", f"|{'---|' * (len(names) + 1)}"]
+    for row in rows:
+        name = row if next(iter(beside.values()))[row].ours else f"*{row}*"
+        lines.append(f"| {name} | {' | '.join(show(ones[row]) for ones in beside.values() for _, show in SUMMARY)} |")
+    return "\n".join(lines) + "\n"
+
+
 def markdown(found: Mapping[str, Sequence[RuleFinding]], about: Mapping[str, Mapping[str, Any]]) -> str:
-    """Everything, trace by trace."""
-    parts = []
+    """The summary, then everything, trace by trace; of the columns those that say something of the trace."""
+    parts = [summary(found)]
     for trace, ones in found.items():
         facts = about[trace]
+        cells = {name: [show(one) for one in ones] for name, show in COLUMNS}
+        cells = {name: texts for name, texts in cells.items() if set(texts) != {"–"}}
         parts.append(
             f"**{trace}**: {facts['words']}; {facts['jobs']} jobs of {facts['teams']} teams, load {facts['load']:.2f}.\n\n"
-            f"| {' | '.join(name for name, _ in COLUMNS)} |\n|{'---|' * len(COLUMNS)}\n"
-            + "".join(f"| {' | '.join(show(one) for _, show in COLUMNS)} |\n" for one in ones)
+            f"| {' | '.join(cells)} |\n|{'---|' * len(cells)}\n"
+            + "".join(f"| {' | '.join(line)} |\n" for line in zip(*cells.values(), strict=True))
         )
     return "\n".join(parts)
 

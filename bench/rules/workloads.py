@@ -1,15 +1,18 @@
 """The days of the rules table: real jobs of real teams, and whose part of the pool each team's is.
 
 Philly's virtual clusters with their node counts, Helios's virtual clusters with six months of quota changes in one day, openb's
-shares of GPUs in quarters of a card. No applications: rules limit batch-like jobs.
+shares of GPUs in quarters of a card, and Lingjun's gangs on Lingjun's racks, whose jobs nobody's team is known of. No applications:
+rules limit batch-like jobs.
 """
 
 from __future__ import annotations
 
+import csv
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from services.replay.core.day import HOUR_MS, Day, DayJob
-from services.replay.core.rulebook import Era, SharedDay, shared
+from services.replay.core.rulebook import RACK_ROWS, ROWS, Era, SharedDay, shared
 from services.replay.core.span import Span, build_span
 from services.replay.core.trace import Trace
 from services.replay.shell.bundled import TEAM_UNKNOWN
@@ -21,6 +24,9 @@ LOAD = 1.0
 """As much asked for as the pool can give: rules are for pools that are short."""
 
 
+RACKS = Path(__file__).parents[2] / "tests/data/lingjun/racks.csv"
+
+
 @dataclass(frozen=True, slots=True)
 class Workload:
     """One trace of the table. `start`: a day on which several teams ask for much."""
@@ -29,6 +35,8 @@ class Workload:
     words: str
     start: str
     node_gpus: int = 8
+    gpus: int = GPUS
+    rows: tuple[str, ...] = ROWS
 
 
 WORKLOADS = {
@@ -39,6 +47,9 @@ WORKLOADS = {
         Workload(
             "openb", "openb's shares of GPUs, 16 cards of four quarters, parts by earlier demand", "120", CARD_SLOTS
         ),
+        Workload(
+            "lingjun", "Lingjun's gangs on its first three racks, of nobody's team", "4", gpus=512, rows=RACK_ROWS
+        ),
     )
 }
 
@@ -47,9 +58,22 @@ def shared_day(name: str) -> SharedDay:
     """The day of one of WORKLOADS."""
     work = WORKLOADS[name]
     trace = open_shares() if name == "openb" else open_trace(name)
-    rows = tuple(row for row in trace.jobs if row.team != TEAM_UNKNOWN)
-    span = build_span(_bare(trace, rows), work.start, SEED, days=1, gpus=GPUS, load=LOAD, node_gpus=work.node_gpus)
-    return shared(span.day, _eras(name, span))
+    knows_racks = work.rows == RACK_ROWS
+    rows = tuple(row for row in trace.jobs if knows_racks or row.team != TEAM_UNKNOWN)
+    span = build_span(_bare(trace, rows), work.start, SEED, days=1, gpus=work.gpus, load=LOAD, node_gpus=work.node_gpus)
+    return shared(span.day, _eras(name, span), _hosts(work) if knows_racks else ())
+
+
+def _hosts(work: Workload) -> list[int]:
+    """Nodes of Lingjun's first racks, as many as the pool has."""
+    left, found = work.gpus // work.node_gpus, []
+    with RACKS.open(encoding="utf-8") as file:
+        for row in csv.DictReader(file):
+            found.append(min(left, int(row["hosts"])))
+            left -= found[-1]
+            if not left:
+                break
+    return found
 
 
 def _bare(trace: Trace, rows: tuple) -> Trace:
@@ -58,6 +82,8 @@ def _bare(trace: Trace, rows: tuple) -> Trace:
 
 def _eras(name: str, span: Span) -> list[Era]:
     day = span.day
+    if name == "lingjun":
+        return [Era(day.start_ms, {TEAM_UNKNOWN: 1.0})]
     if name == "openb":
         return [Era(day.start_ms, _asked(day, span.past))]
     changes = [parts for _, parts in quota_changes(name) if sum(parts.values()) > 0]  # all of Helios's were 0 on 9 May

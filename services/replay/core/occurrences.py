@@ -10,20 +10,21 @@ from collections.abc import Iterable
 
 from schemas.base import Event
 from schemas.demand import DemandObserved
-from schemas.executions import JobCompleted, JobStarted, JobStopped, StopCause
+from schemas.executions import JobCompleted, JobStarted, JobStopped, NodeReported, StopCause
 from schemas.jobs import ApplicationAccepted, JobAccepted, JobSpec
 from schemas.nodes import GpuState, Health, NodeStateChanged
 from services.replay.core.beliefs import Beliefs
 from services.replay.core.catalog import GPU_MEMORY_MIB, node_names
 from services.replay.core.day import Day, DayApp, DayJob
 from services.replay.core.outcome import End
+from services.replay.core.site import PLAIN, Site
 
 TICK_MS = 60_000
 """Time alone changes forecasts: the forecaster is asked once a minute."""
 
 
-def beginnings(day: Day) -> list[Event]:
-    """All nodes are there and all applications are let in."""
+def beginnings(day: Day, site: Site = PLAIN) -> list[Event]:
+    """All nodes are there, say which data they keep, and all applications are let in."""
     gpus = [GpuState(index=index, uuid="", memory_total_mib=GPU_MEMORY_MIB) for index in range(day.node_gpus)]
     nodes: list[Event] = [
         NodeStateChanged(
@@ -35,10 +36,24 @@ def beginnings(day: Day) -> list[Event]:
             gpus=gpus,
             order=place,
             incarnation=1,
+            rack=site.rack_of(name),
         )
         for place, name in enumerate(node_names(day))
     ]
-    return nodes + [
+    kept: list[Event] = [
+        NodeReported(
+            node=name,
+            cluster=day.cluster,
+            time_ms=day.start_ms,
+            applied=0,
+            epoch=0,
+            boot_id=name,
+            running=[],
+            datasets=sorted(names),
+        )
+        for name, names in sorted(site.kept.items())
+    ]
+    return [*nodes, *kept] + [
         ApplicationAccepted(
             app_id=app.app_id,
             cluster=day.cluster,

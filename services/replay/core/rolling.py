@@ -3,8 +3,9 @@
 Plans the whole horizon at every event and commits what is due, as the allocator's loop does: same core, same policy, same
 inputs in the same order. What the loop adds (a log, other processes, latency) is left out, and so is what a failing node
 would add. Owns what happens to a placed job: it runs from `launch_s` after the decision until its true duration or its
-limit is over, or until it is told to make room: then it writes a checkpoint, leaves, and later goes on from there. Raises
-`IllegalPlanError` if the independent check refuses a plan. Read next: `beliefs.py`, `findings.py`.
+limit is over (first its data is brought, where the site says so), or until it is told to make room: then it writes a checkpoint,
+leaves, and later goes on from there. Raises `IllegalPlanError` if the independent check refuses a plan. Read next: `beliefs.py`,
+`findings.py`.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ from services.replay.core.catalog import GPU_MEMORY_MIB, node_names
 from services.replay.core.day import Day, DayJob
 from services.replay.core.occurrences import TICK_MS, accepted, beginnings, loads, made_room, over, started
 from services.replay.core.outcome import Attempt, End, Hold
+from services.replay.core.site import PLAIN, Site
 
 
 class IllegalPlanError(RuntimeError):
@@ -66,9 +68,10 @@ class LostPlace:
 @dataclass(slots=True)
 class Rolled(Played):
     """What happened, after how many decisions. `first_promise`: per job that could not start at once, the planned start (by P50, by
-    P90) that it was told first."""
+    P90) that it was told first. `staged_gpu_s`: held while nodes brought data."""
 
     decisions: int = 0
+    staged_gpu_s: float = 0.0
     overruns: list[Overrun] = field(default_factory=list)
     first_promise: dict[str, tuple[int, int]] = field(default_factory=dict)
     lost_places: list[LostPlace] = field(default_factory=list)
@@ -76,7 +79,8 @@ class Rolled(Played):
 
 @dataclass(slots=True)
 class _Run:
-    """One attempt on its GPUs. `begun`: the fraction of the job's work that earlier attempts saved; `kept_s`: what this one did."""
+    """One attempt on its GPUs. `begun`: the fraction of the job's work that earlier attempts saved; `kept_s`: what this one did;
+    `staging_s`: how long it waits for its data first."""
 
     job: DayJob
     attempt: int
@@ -86,6 +90,7 @@ class _Run:
     end: End
     p90_s: float
     begun: float
+    staging_s: float = 0.0
     kept_s: float = 0.0
 
     @property
@@ -110,15 +115,17 @@ class Rolling:
         clock_s: Callable[[], float] | None = None,
         observe: Observe | None = None,
         orders: Sequence[Order] = (),
+        site: Site = PLAIN,
     ) -> None:
         """`clock_s` times the decisions, into `replan_s`. `observe` sees the state after each. `orders`: what operators order, each at
-        its own `ordered_ms`."""
+        its own `ordered_ms`. `site`: racks, and data that jobs wait for on nodes that don't keep it."""
         self._day = day
         self._beliefs = beliefs
         self._launch_ms = round(launch_s * 1000)
         self._clock_s = clock_s
         self._observe = observe
         self._orders = orders
+        self._site = site
         self._last_end: dict[str, tuple[int, int]] = {}  # job → attempt and moment of its last end
         self._saved: dict[str, float] = {}  # job → fraction of its work that is safe
         self.replan_s: list[float] = []
@@ -139,7 +146,7 @@ class Rolling:
         day = self._day
         record = claim(self._state, Now(day.start_ms, day.start_ms), self._settings)
         read(self._state, record, self._settings.policy.step_ms)
-        for event in beginnings(day):
+        for event in beginnings(day, self._site):
             self._at(day.start_ms, event)
         for order in self._orders:
             self._at(max(order.ordered_ms, day.start_ms), order)
@@ -214,11 +221,13 @@ class Rolling:
         day, job = self._day, self._jobs[effect.job_id]
         start_ms = now_ms + self._launch_ms
         begun = self._saved.get(job.job_id, 0.0)
-        run_s, limit_s = job.run_s[effect.gpus] * (1.0 - begun), job.spec.time_limit_s
+        staging_s = self._site.staging_s(job.job_id, [part.node for part in effect.placed])
+        run_s, limit_s = staging_s + job.run_s[effect.gpus] * (1.0 - begun), job.spec.time_limit_s
         end_ms = start_ms + round(min(run_s, limit_s) * 1000)
         end = End.TIMED_OUT if limit_s < run_s else End.COMPLETED
         nodes = [(part.node, list(part.gpus)) for part in effect.placed]
-        run = _Run(job, effect.attempt, nodes, start_ms, end_ms, end, effect.p90_s, begun)
+        run = _Run(job, effect.attempt, nodes, start_ms, end_ms, end, effect.p90_s, begun, staging_s)
+        self._rolled.staged_gpu_s += effect.gpus * min(staging_s, limit_s)
         self._runs[job.job_id] = run
         for node, gpus in nodes:
             self._at(start_ms, started(day, job.job_id, run.attempt, node, gpus, start_ms))
@@ -244,7 +253,7 @@ class Rolling:
         left_ms = now_ms + round(save_s * 1000)
         if left_ms >= run.end_ms:
             return
-        run.kept_s = max(now_ms - run.start_ms, 0) / 1000
+        run.kept_s = max((now_ms - run.start_ms) / 1000 - run.staging_s, 0.0)
         run.end_ms, run.end = left_ms, End.SAVED
         fraction = min(run.begun + run.kept_s / run.job.run_s[run.gpus], 1.0)
         self._saved[run.job.job_id] = fraction

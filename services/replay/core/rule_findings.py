@@ -8,14 +8,15 @@ from what the scheduler thinks. Read next: `rulebook.py`, docs/policy.md.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 
 from services.replay.core.baselines import Played
 from services.replay.core.day import Day
+from services.replay.core.declared import deadlines_of
 from services.replay.core.findings import ALL, Times, finding
-from services.replay.core.outcome import SIZE_CLASSES, percentile
+from services.replay.core.outcome import SIZE_CLASSES, End, percentile
 from services.replay.core.rolling import Rolled
 from services.replay.core.rulebook import SharedDay, maxima_of
 
@@ -27,7 +28,9 @@ TEAM_WORK_MIN_H = 1.0
 
 class RuleFinding(Struct, frozen=True, kw_only=True):
     """One row. `never`: jobs that had not started at the end; `worst_team_p90_s`: the longest P90 wait of a team; `over_maximum`: starts
-    that took a team above its maximum, None where none was in force; `lost_gpu_hours`: held to save, leave and launch again."""
+    that took a team above its maximum, None where none was in force; `lost_gpu_hours`: held to save, leave and launch again;
+    `deadlines`: of the jobs that may declare one, those that fall into the day; `staged_gpu_hours`: held while data was brought;
+    `gang_racks`: racks under gangs of several nodes, `gang_racks_min`: the fewest that could hold them; None where none are known."""
 
     row: str
     ours: bool
@@ -44,6 +47,11 @@ class RuleFinding(Struct, frozen=True, kw_only=True):
     would_be_over_maximum: int
     preemptions: int
     lost_gpu_hours: float
+    deadlines: int
+    deadlines_met: int
+    staged_gpu_hours: float
+    gang_racks: int | None
+    gang_racks_min: int | None
 
 
 def rule_finding(
@@ -61,6 +69,8 @@ def rule_finding(
     worst_team, worst_s = _worst_team(day, played)
     stated = {era.from_ms: maxima_of(shared_day, era) for era in shared_day.eras}
     lost = played.lost_places if isinstance(played, Rolled) else []
+    wanted, met = deadlines_met(day, played)
+    racks = gang_racks(day, shared_day.hosts, played) if shared_day.hosts else (None, None)
     return RuleFinding(
         row=row,
         ours=ours,
@@ -77,7 +87,31 @@ def rule_finding(
         would_be_over_maximum=starts_over(day, played, stated, launch_s),
         preemptions=len(lost),
         lost_gpu_hours=sum(one.gpus * ((one.left_ms - one.ordered_ms) / 1000 + launch_s) for one in lost) / 3600,
+        deadlines=wanted,
+        deadlines_met=met,
+        staged_gpu_hours=played.staged_gpu_s / 3600 if isinstance(played, Rolled) else 0.0,
+        gang_racks=racks[0],
+        gang_racks_min=racks[1],
     )
+
+
+def deadlines_met(day: Day, played: Played) -> tuple[int, int]:
+    """(deadlines inside the day, those of them that a completed job met), whether or not the scheduler was told."""
+    wanted = {job_id: at_ms for job_id, at_ms in deadlines_of(day).items() if at_ms <= day.end_ms}
+    ends = {one.job_id: one.end_ms for one in played.attempts if one.end is End.COMPLETED and one.end_ms is not None}
+    return len(wanted), sum(ends.get(job_id, day.end_ms + 1) <= at_ms for job_id, at_ms in wanted.items())
+
+
+def gang_racks(day: Day, hosts: Sequence[int], played: Played) -> tuple[int, int]:
+    """(racks under starts on several nodes, the fewest racks that could hold these)."""
+    rack_of = [rack for rack, count in enumerate(hosts) for _ in range(count)]
+    touched = least = 0
+    for block in played.blocks:
+        nodes = [at for at in range(day.gpus // day.node_gpus) if block.gpus >> at * day.node_gpus & 1]
+        if block.gpus.bit_count() > day.node_gpus:
+            touched += len({rack_of[node] for node in nodes})
+            least += -(-len(nodes) // max(hosts))
+    return touched, least
 
 
 def starts_over(day: Day, played: Played, capped: Mapping[int, Mapping[str, int]], launch_s: float) -> int:

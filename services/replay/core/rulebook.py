@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from msgspec.structs import replace as changed
 
@@ -17,8 +18,10 @@ from schemas.jobs import CheckpointMode
 from schemas.rules import Aging, PlannedStarts, QueueRules, Rules, TeamRules
 from services.replay.core.catalog import node_names
 from services.replay.core.day import HOUR_MS, Day, DayJob
+from services.replay.core.declared import data_of, deadlines_of, racks_of
 from services.replay.core.kueue import ClusterQueue
 from services.replay.core.rolling import Order
+from services.replay.core.site import PLAIN, Site
 
 MAXIMUM_OVER_GUARANTEE = 2
 WEIGHT_MIN = 0.01
@@ -34,6 +37,13 @@ RESERVED_HOURS = (10, 14)
 NONE = "no rules"
 ALL_TOGETHER = "all together"
 PLANNED_STARTS = "planned starts"
+SHARE, EQUAL_SHARE = "fair share", "fair share, equal weights"
+RUNNING, QUEUED = "running_max", "queued_max"
+JOBS_PER_GPU = 2
+"""These limit a team to a job for every so many GPUs of its part, at least to one."""
+DEADLINES = "deadlines"
+DATA_UNNAMED, DATA_NAMED = "data, not named", "data, named"
+RACKS_UNTOLD, RACKS_TOLD = "racks, not told", "racks, told"
 ROWS = (
     NONE,
     "no aging",
@@ -41,12 +51,21 @@ ROWS = (
     "maximum",
     "guaranteed, lent",
     "guaranteed, not lent",
-    "fair share",
+    SHARE,
+    EQUAL_SHARE,
+    RUNNING,
+    QUEUED,
+    DEADLINES,
     "preemption",
     "reservation",
     PLANNED_STARTS,
     ALL_TOGETHER,
+    DATA_UNNAMED,
+    DATA_NAMED,
 )
+RACK_ROWS = (RACKS_UNTOLD, RACKS_TOLD)
+"""Of a pool whose racks are known."""
+WITHOUT_RULES = (NONE, DATA_UNNAMED, DATA_NAMED, *RACK_ROWS)
 MAXIMUM_ROWS = ("maximum", "guaranteed, not lent", ALL_TOGETHER)
 """Rows in which a team may not hold more than something."""
 
@@ -61,10 +80,12 @@ class Era:
 
 @dataclass(frozen=True, slots=True)
 class SharedDay:
-    """A day whose jobs belong to teams and queues, with the parts of its teams; the first era begins with it."""
+    """A day whose jobs belong to teams and queues, with the parts of its teams; the first era begins with it. `hosts`: nodes of
+    each rack."""
 
     day: Day
     eras: tuple[Era, ...]
+    hosts: tuple[int, ...] = ()
 
     def teams(self) -> list[str]:
         return sorted({job.spec.team for job in self.day.jobs})
@@ -73,9 +94,32 @@ class SharedDay:
         return max((era for era in self.eras if era.from_ms <= now_ms), key=lambda era: era.from_ms)
 
 
-def shared(day: Day, eras: Sequence[Era]) -> SharedDay:
+def shared(day: Day, eras: Sequence[Era], hosts: Sequence[int] = ()) -> SharedDay:
     """The day with its jobs in queues: urgent ones, ones that may lose their place, all others."""
-    return SharedDay(replace(day, jobs=tuple(_in_queue(job) for job in day.jobs)), tuple(eras))
+    return SharedDay(replace(day, jobs=tuple(_in_queue(job) for job in day.jobs)), tuple(eras), tuple(hosts))
+
+
+def day_of(shared_day: SharedDay, row: str) -> Day:
+    """The day with what its jobs say in one of ROWS."""
+    day = shared_day.day
+    if row in (DEADLINES, ALL_TOGETHER):
+        wanted = deadlines_of(day)
+        return _saying(day, {job_id: {"deadline_ms": at_ms} for job_id, at_ms in wanted.items()})
+    if row == DATA_NAMED:
+        return _saying(day, {job_id: {"datasets": list(reads)} for job_id, reads in data_of(day).reads.items()})
+    return day
+
+
+def site_of(shared_day: SharedDay, row: str) -> Site:
+    """What its nodes are and its jobs read in one of ROWS."""
+    if row in (DATA_UNNAMED, DATA_NAMED):
+        return data_of(shared_day.day)
+    return racks_of(shared_day.day, shared_day.hosts) if row == RACKS_TOLD else PLAIN
+
+
+def _saying(day: Day, said: Mapping[str, dict[str, Any]]) -> Day:
+    jobs = [replace(job, spec=changed(job.spec, **said.get(job.job_id, {}))) for job in day.jobs]
+    return replace(day, jobs=tuple(jobs))
 
 
 def _in_queue(job: DayJob) -> DayJob:
@@ -125,7 +169,7 @@ def cluster_queues(shared_day: SharedDay, era: Era) -> dict[str, ClusterQueue]:
 def orders_of(shared_day: SharedDay, row: str) -> list[Order]:
     """What is ordered on this day in one of ROWS."""
     found: list[Order] = []
-    if row != NONE:
+    if row not in WITHOUT_RULES:
         documents = [rules_of(shared_day, row, era) for era in shared_day.eras]
         for number, (era, rules) in enumerate(zip(shared_day.eras, documents, strict=True), start=1):
             if number == 1 or rules != documents[number - 2]:
@@ -144,23 +188,25 @@ def rules_of(shared_day: SharedDay, row: str, era: Era) -> Rules:
     pool, everything = shared_day.day.pool, row == ALL_TOGETHER
     guaranteed, most = guarantees_of(shared_day, era), maxima_of(shared_day, era)
     lends = row in ("guaranteed, lent", ALL_TOGETHER)
-    shares = row in ("fair share", ALL_TOGETHER)
+    shares, counts = row in (SHARE, ALL_TOGETHER), {team: max(1, n // JOBS_PER_GPU) for team, n in guaranteed.items()}
     teams = {
         team: TeamRules(
             maximum={pool: most[team]} if row in ("maximum", ALL_TOGETHER) else {},
             guaranteed={pool: gpus} if lends or row == "guaranteed, not lent" else {},
             borrows=row != "guaranteed, not lent",
             weight=max(gpus, WEIGHT_MIN) if shares else 1.0,
+            running_max=counts[team] if row == RUNNING else None,
+            queued_max=counts[team] if row == QUEUED else None,
         )
         for team, gpus in guaranteed.items()
     }
     queues = {URGENT: QueueRules(preempts=True), NIGHT: QueueRules(preemptible=True)}
     return Rules(
-        fair_share=1.0 if shares else 0.0,
+        fair_share=1.0 if shares or row == EQUAL_SHARE else 0.0,
         teams={team: rules for team, rules in teams.items() if rules != TeamRules()},
         queues=queues if row == "preemption" or everything else {},
         aging=_aging(row),
-        planned_starts=PlannedStarts(nodes_min=1) if row == PLANNED_STARTS else PlannedStarts(),
+        planned_starts=PlannedStarts(nodes_min=1) if row == PLANNED_STARTS or everything else PlannedStarts(),
     )
 
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from schemas.commands import ChangeRules
 from schemas.executions import NodeReported
 from schemas.jobs import Dataset
 from schemas.nodes import Topology
+from schemas.rules import Rules
 from services.allocator.core.heuristic import plan_fast
 from services.allocator.core.layout import layout_of
 from services.allocator.core.near import domain_numbers, lacking_of, links_of
@@ -113,6 +115,26 @@ def test_a_job_goes_where_its_data_is_and_is_expected_to_take_longer_where_it_is
     assert driver.status("far").detail == (
         "Its nodes don't keep all of its data: about 1 h 0 min of its expected time are for bringing it."
     )
+
+
+@pytest.mark.parametrize(("mib_per_s", "staging_s"), [(100.0, 36_000.0), (250.0, 14_400.0), (4000.0, 900.0)])
+def test_the_time_for_bringing_data_follows_the_rules(mib_per_s: float, staging_s: float) -> None:
+    """In P50, in P90 and in what is said; a change counts from the next start on."""
+    driver = Driver().give(*[build.node(f"n{at}", order=at) for at in range(4)], keeps("n0", "c4"), keeps("n1", "c4"))
+    data = [Dataset(name="c4", size_mib=3_600_000)]
+    driver.give(build.accepted("before", 8, datasets=data), build.forecast("before", {8: 7200}))
+    rules = Rules(version=1, staging_mib_per_s=mib_per_s)
+    driver.give(ChangeRules(cluster=build.CLUSTER, rules=rules, ordered_ms=driver.now_ms))
+    driver.give(build.accepted("small", 8, datasets=data), build.forecast("small", {8: 7200}))
+    driver.give(build.accepted("gang", 16, datasets=data), build.forecast("gang", {16: 7200}, stretch=2.0))
+    assert {driver.job(name).staging_s for name in ("before", "small")} == {0.0}
+    gang = driver.job("gang")
+    assert (gang.staging_s, gang.placed_p50_s, gang.placed_p90_s) == (staging_s, 7200 + staging_s, 14_400 + staging_s)
+    hours, minutes = divmod(round(staging_s) // 60, 60)
+    said = f"{hours} h {minutes} min" if hours else f"{minutes} min"
+    assert f"about {said} of its expected time are for bringing it" in driver.status("gang").detail
+    driver.give(ChangeRules(cluster=build.CLUSTER, rules=Rules(version=2), ordered_ms=driver.now_ms))
+    assert driver.job("gang").staging_s == staging_s, "what was placed keeps its estimate"
 
 
 def test_nodes_of_a_rack_lie_together_whatever_their_order_says_and_gangs_start_on_them() -> None:

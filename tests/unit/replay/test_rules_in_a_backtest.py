@@ -24,6 +24,7 @@ from services.replay.core.rulebook import (
     MAXIMUM_ROWS,
     NONE,
     ROWS,
+    WITHOUT_RULES,
     Era,
     SharedDay,
     cluster_queues,
@@ -64,7 +65,7 @@ def test_every_document_holds_together(row: str) -> None:
     assert all(contradictions(order.rules, {day.pool: day.gpus}) == [] for order in orders)
     versions = [order.rules.version for order in orders]
     assert versions == sorted(set(versions))
-    assert bool(orders) == (row != NONE)
+    assert bool(orders) == (row not in WITHOUT_RULES)
 
 
 def test_a_maximum_never_makes_a_job_impossible() -> None:
@@ -205,6 +206,7 @@ def test_all_together_is_every_rule_at_once() -> None:
     assert rules.fair_share
     assert rules.queues
     assert rules.aging.overdue_s is not None
+    assert rules.planned_starts.nodes_min
 
 
 def test_the_same_day_gives_the_same_row_twice() -> None:
