@@ -63,7 +63,7 @@ REASON_HELP: dict[Reason, tuple[str, ...]] = {
     Reason.RUNNING_LIMIT: ("Wait until a job of the group ends, or cancel one (`gpugrid policy show`).",),
     Reason.TAKES_A_PLACE: ("Nothing has to be done: it starts when the last of them has stopped.",),
     Reason.PROMISED: (
-        "Offer sizes that finish sooner: what ends before the big job's planned start may run there.",
+        "Offer sizes that finish sooner: what ends before that job's planned start may run there.",
         "See the planned starts: `gpugrid plan`.",
     ),
     Reason.WAITS_FOR_BETTER_POOL: (

@@ -134,7 +134,8 @@ def _guarantee(state: State, job: Job, standing: Standing, pool: str) -> OrderPa
     holds = f"team {team} holds {held.get((Group('team', team), pool), 0)} of {guaranteed} guaranteed GPUs of {pool}"
     if standing.guaranteed:
         adds = GUARANTEED_PRIORITY / THOUSANDTHS
-        return OrderPart("guarantee", f"Guarantee: +{adds:g}, it is inside: {holds}.", adds=adds)
+        text = f"Guarantee: +{adds:g}, it is inside: {holds}; nobody who borrows is planned in its way."
+        return OrderPart("guarantee", text, adds=adds)
     if job.reason in _BEYOND_COUNTS:
         return OrderPart("guarantee", f"Guarantee: +0 as long as a limit of jobs keeps it waiting; {holds}.")
     needs = f"with its jobs that come first there is no room for {min(job.spec.sizes)} more"

@@ -14,12 +14,12 @@ from schemas.records import Now
 from schemas.registry import TYPE_OF
 from services.allocator.core.advice import better_plan
 from services.allocator.core.better_pool import kept_for_better
+from services.allocator.core.claims import claims_first
 from services.allocator.core.config import Policy
 from services.allocator.core.heuristic import decision_iterations
 from services.allocator.core.holders import Holders
 from services.allocator.core.index import index_of
 from services.allocator.core.layout import pools_of
-from services.allocator.core.overdue import overdue_first
 from services.allocator.core.plan import Plan
 from services.allocator.core.planned_starts import agreed, keep_promises
 from services.allocator.core.pool_choice import choose_pools
@@ -110,7 +110,7 @@ def plan_effects(
         posed, plan = choice.planned_in(state, pool, memory_mib.get(pool, 0), frozenset(placed), policy, now)
         budget = decision_iterations(posed.problem, policy.iterations)
         plan = better_plan(posed, state.advice.get(pool), plan, policy, now, budget // FOLLOWED_PART)
-        plan = overdue_first(posed, posed.problem, plan, budget, policy.seed)
+        plan = claims_first(posed, posed.problem, plan, budget, policy)
         plan, words = keep_promises(state, posed, plan, budget, policy, now)
         said.extend(words)
         effects.extend(_scalings(posed, plan, policy, now))

@@ -119,8 +119,8 @@ def decision_iterations(problem: Problem, iterations_max: int) -> int:
 
 
 def finished_plan(problem: Problem, mode: str, place: Ints, segments: Ints, promised: Ints | None = None) -> Plan:
-    """A `Plan` with value and reasons from the bare grid: job rows of start, first GPU, option, gain. `promised`: rows of jobs that
-    others were kept off for."""
+    """A `Plan` with value and reasons from the bare grid: job rows of start, first GPU, option, gain. `promised`: blocks that others
+    were kept off (`waiting.reasons_of`)."""
     return with_reasons(problem, _bare_plan(problem, mode, place, segments), promised)
 
 

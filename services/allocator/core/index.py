@@ -21,7 +21,7 @@ from schemas.rules import Aging
 from services.allocator.core.config import Policy
 from services.allocator.core.reasons import Reason
 from services.allocator.core.shares import ONE
-from services.allocator.core.standing import ranked_priorities
+from services.allocator.core.standing import GUARANTEED_PRIORITY, ranked_priorities
 from services.allocator.core.state import INDEX_ATTRIBUTE, Job, State
 
 if TYPE_CHECKING:  # the index is also read where nothing is planned, and the planner's compiler takes a while to load
@@ -33,6 +33,8 @@ if TYPE_CHECKING:  # the index is also read where nothing is planned, and the pl
 ROWS_MIN = 64
 _ARRIVAL_BITS = 40
 """Room for the arrival number below the aged priority in one sortable integer."""
+
+_INSIDE = GUARANTEED_PRIORITY << _ARRIVAL_BITS
 
 Lane = tuple[tuple[str, ...], str]
 """Acceptable pools and team of waiting jobs that are ranked together."""
@@ -88,11 +90,12 @@ class Waiting:
 
 
 class TeamOrder(NamedTuple):
-    """What the rules say about whole teams when jobs are chosen for planning: share factors in thousandths, and how many jobs at
-    most of a team whose GPUs are capped. Teams without an entry: one, and all."""
+    """What the rules say about whole teams when jobs are chosen for planning: share factors in thousandths, how many jobs at
+    most of a team whose GPUs are capped, and how many GPUs of its guarantee a team doesn't hold. Teams without an entry: one, all, none."""
 
     factors: dict[str, int]
     most: dict[str, int]
+    inside: dict[str, int]
 
 
 def _best(
@@ -166,7 +169,8 @@ class Index:
         self, pool: str, count_max: int, excluded: frozenset[str], aging: Aging, now_ms: int, order: TeamOrder
     ) -> tuple[list[Job], bool]:
         """The best `count_max` jobs that accept `pool`, best first, by priority with aging and share, then arrival, and whether there
-        are more. Of a team that may hold few GPUs only so many that others are not crowded out. If all fit they come by arrival.
+        are more. Of a team that may hold few GPUs only so many that others are not crowded out; of one that is guaranteed more than it
+        holds the best are before all others, as many as could be inside. If all fit they come by arrival.
         """
         lanes = [(team, group) for (pools, team), group in sorted(self.waiting.items()) if pool in pools]
         if sum(len(group) for _, group in lanes) - len(excluded) <= count_max and not order.most:
@@ -177,7 +181,9 @@ class Index:
         for team in sorted({team for team, _ in lanes}):
             most = min(count_max, order.most.get(team, count_max))
             ranked = [group.ranked(aging, now_ms, order.factors.get(team, ONE)) for of, group in lanes if of == team]
-            found += _best(ranked, most + len(excluded) + 1, excluded)[: most + 1]
+            of_team = _best(ranked, most + len(excluded) + 1, excluded)[: most + 1]
+            first = order.inside.get(team, 0)
+            found += [(key + _INSIDE, job) for key, job in of_team[:first]] + of_team[first:]
         found.sort(key=lambda item: -item[0])
         best = self._within(found, order.most)
         return best[:count_max], len(best) > count_max or len(found) > len(best)

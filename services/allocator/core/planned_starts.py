@@ -9,23 +9,24 @@ Read next: `promises.py` (books and causes), `commit.py` (who calls).
 
 from __future__ import annotations
 
+from dataclasses import replace as replaced
+
 import numpy as np
 from msgspec.structs import replace
 
 from schemas.decisions import Promised
 from schemas.records import Now
 from schemas.status import NodeGpus
+from services.allocator.core.claims import claims_first
 from services.allocator.core.config import Policy
 from services.allocator.core.gpu_states import GpuState
 from services.allocator.core.heuristic import plan_fast
-from services.allocator.core.overdue import overdue_first
-from services.allocator.core.pins import Pin, cap_used, with_held, with_pins
+from services.allocator.core.pins import Pin, cap_used, outlasting, with_held, with_pins
 from services.allocator.core.plan import Plan
 from services.allocator.core.pose import Posed
 from services.allocator.core.problem import Problem
 from services.allocator.core.promises import Cause
 from services.allocator.core.reasons import Reason
-from services.allocator.core.standing import GUARANTEED_PRIORITY
 from services.allocator.core.state import Promise, State
 from services.allocator.core.value import unmet_gpu_steps, unmet_penalty
 from services.allocator.core.verify import verify_plan
@@ -49,7 +50,7 @@ def keep_promises(
     }
     pins, gone = _pins(state, posed, standing, policy, now)
     whys: dict[str, Why] = dict(gone)
-    if any(not 0 <= plan.start[pin.row] <= pin.step for pin in pins):
+    if not all(_is_kept(posed.problem, plan, pin) for pin in pins):
         plan = _replanned(posed, plan, pins, budget, policy, whys)
     found = [_said(posed, plan, pin, standing[pin.job_id], whys, policy, now) for pin in pins]
     found += [
@@ -85,7 +86,8 @@ def agreed(state: State, said: list[Promised]) -> list[Promised]:
 def _pins(
     state: State, posed: Posed, standing: dict[str, Promise], policy: Policy, now: Now
 ) -> tuple[list[Pin], dict[str, Why]]:
-    """Promised jobs with the latest step they may start at on their promised block; and those that aren't planned at all any more."""
+    """Promised jobs with the latest step they may start at on their promised block, and the whole steps before their moment, after which
+    it is closed to others; and those that aren't planned at all any more."""
     rows = {job.job_id: row for row, job in enumerate(posed.queued)}
     pins: list[Pin] = []
     gone: dict[str, Why] = {}
@@ -102,8 +104,8 @@ def _pins(
             gone[job_id] = (Cause.RULES if changed else Cause.NODE_WITHDRAWN, [])
             continue
         first, option = _block(posed, row, promise.placed)
-        limit = max(0, -((now.domain_ms - (promise.start_ms or 0)) // policy.step_ms))
-        pins.append(Pin(job_id, row, option, first, limit))
+        left_ms = max(0, (promise.start_ms or 0) - now.domain_ms)
+        pins.append(Pin(job_id, row, option, first, -(-left_ms // policy.step_ms), left_ms // policy.step_ms))
     return sorted(pins, key=lambda pin: (pin.step, pin.row)), gone
 
 
@@ -138,7 +140,7 @@ def _replanned(posed: Posed, free: Plan, pins: list[Pin], budget: int, policy: P
         if not held:
             return free
         rest = with_pins(problem, held)
-        pinned = overdue_first(posed, rest, plan_fast(rest, budget, policy.seed), budget, policy.seed)
+        pinned = claims_first(posed, rest, plan_fast(rest, budget, policy.seed), budget, policy)
         plan = with_held(problem, pinned, held)
         yielding = _yielding(posed, free, plan, held)
         if not yielding:
@@ -162,8 +164,7 @@ def _held(posed: Posed, free: Plan, pins: list[Pin], whys: dict[str, Why]) -> li
     Those whose block can't be had go into `whys`.
     """
     problem = posed.problem
-    at = {pin.job_id: Pin(pin.job_id, pin.row, int(free.option[pin.row]), int(free.first_gpu[pin.row]), int(free.start[pin.row]))
-          for pin in pins if 0 <= free.start[pin.row] <= pin.step}  # fmt: skip
+    at = {pin.job_id: _in(problem, free, pin) for pin in pins if 0 <= free.start[pin.row] <= pin.step}
     old = [pin for pin in pins if pin.job_id not in at]
     while True:
         clash = [
@@ -178,10 +179,31 @@ def _held(posed: Posed, free: Plan, pins: list[Pin], whys: dict[str, Why]) -> li
     for pin in sorted(old, key=lambda pin: (pin.step, pin.row)):
         why = _obstacle(posed, pin, held)
         if why is None:
-            held.append(pin)
+            held.append(_after_applications(problem, free, pin))
         else:
             whys[pin.job_id] = why
     return held
+
+
+def _is_kept(problem: Problem, plan: Plan, pin: Pin) -> bool:
+    """Whether the plan has the job in time, and nobody starts now who may still be there at its moment."""
+    start = int(plan.start[pin.row])
+    return start == 0 or (0 < start <= pin.step and not outlasting(problem, plan, _in(problem, plan, pin)))
+
+
+def _in(problem: Problem, plan: Plan, pin: Pin) -> Pin:
+    """The job where the plan has it."""
+    row, start = pin.row, int(plan.start[pin.row])
+    found = Pin(pin.job_id, row, int(plan.option[row]), int(plan.first_gpu[row]), start, min(start, pin.closed))
+    return _after_applications(problem, plan, found)
+
+
+def _after_applications(problem: Problem, plan: Plan, pin: Pin) -> Pin:
+    """Applications may hold its block until its step: they leave at a step, and not later."""
+    rows, last = plan.segments, pin.first + int(problem.option_gpus[pin.option])
+    inside = (rows[:, 1] >= pin.first) & (rows[:, 1] < last) & (rows[:, 2] < pin.step)
+    until = min(pin.step, int(rows[inside, 3].max(initial=0)))
+    return replaced(pin, closed=max(pin.closed, until))
 
 
 def _meet(problem: Problem, one: Pin, other: Pin) -> bool:
@@ -237,7 +259,7 @@ def _yielding(posed: Posed, free: Plan, plan: Plan, held: list[Pin]) -> dict[str
     short = unmet_penalty(problem, unmet_gpu_steps(problem, plan.app_counts(problem)))
     had = unmet_penalty(problem, unmet_gpu_steps(problem, free.app_counts(problem)))
     found: dict[str, Why] = {}
-    moved = [pin for pin in held if not 0 <= free.start[pin.row] <= pin.step]
+    moved = [pin for pin in held if not _is_kept(problem, free, pin)]
     if short > had or verify_plan(problem, plan):
         for pin in moved:
             apps = _apps_on(problem, free, pin)
@@ -255,7 +277,8 @@ def _yielding(posed: Posed, free: Plan, plan: Plan, held: list[Pin]) -> dict[str
 def _rank(posed: Posed, row: int) -> tuple[int, int]:
     """What may move a promise: being overdue or inside a guarantee, then the declared priority. Waiting and shares change by themselves;
     they order jobs, and break no promise."""
-    return int(posed.problem.job_priority[row]) // GUARANTEED_PRIORITY, posed.queued[row].spec.priority
+    claims, job = posed.claims, posed.queued[row]
+    return 2 * (job.job_id in claims.overdue) + (job.job_id in claims.inside), job.spec.priority
 
 
 def _apps_on(problem: Problem, plan: Plan, pin: Pin) -> list[str]:
@@ -271,7 +294,8 @@ def _jobs_on(problem: Problem, plan: Plan, pin: Pin) -> list[int]:
     """Rows of other queued jobs that have cells of the block in the plan while the job would."""
     found = []
     for row in np.flatnonzero(plan.start >= 0).tolist():
-        place = Pin("", row, int(plan.option[row]), int(plan.first_gpu[row]), int(plan.start[row]))
+        start = int(plan.start[row])
+        place = Pin("", row, int(plan.option[row]), int(plan.first_gpu[row]), start, start)
         if row != pin.row and _meet(problem, pin, place):
             found.append(row)
     return found

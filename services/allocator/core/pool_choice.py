@@ -109,12 +109,22 @@ class _Table:
                     priority[job.job_id] = max(priority.get(job.job_id, 0), int(one.problem.job_priority[row]))
         for job_id in sorted(self.rows, key=lambda name: (-priority[name], state.jobs[name].arrival)):
             accepted = [pool for pool in state.jobs[job_id].pools if pool in self.rows[job_id]]
-            bound = _bound_to(state, job_id)
+            bound = _bound_to(state, job_id) or self._claimed_in(state, job_id)
             possible = [pool for pool in accepted if self._is_possible(job_id, pool)]
             if bound in accepted or len(possible) < 2:
                 self.fixed[job_id] = bound if bound in accepted else (possible or accepted)[0]
             else:
                 self.jobs[job_id] = possible
+
+    def _claimed_in(self, state: State, job_id: str) -> str:
+        """An overdue job stays where it was planned last as long as it has a place there: only there is one kept for it."""
+        pool = state.jobs[job_id].planned_pool
+        rows = self.rows[job_id]
+        return (
+            pool
+            if pool in rows and job_id in self.posed[pool].claims.overdue and self._is_possible(job_id, pool)
+            else ""
+        )
 
     def _is_possible(self, job_id: str, pool: str) -> bool:
         return self.work[job_id][pool] > 0 and not self.posed[pool].problem.job_refusal[self.rows[job_id][pool]]

@@ -7,6 +7,7 @@ while a job is queued, P90 once it runs.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import ceil
 from statistics import NormalDist
@@ -21,7 +22,7 @@ from services.allocator.core.held import held_blocks
 from services.allocator.core.index import Index, index_of
 from services.allocator.core.layout import Layout, layout_of
 from services.allocator.core.near import data_rows, domain_numbers
-from services.allocator.core.precedence import Precedence, planned_max_of, precedence_of
+from services.allocator.core.precedence import Claims, Precedence, planned_max_of, precedence_of
 from services.allocator.core.problem import (
     Application,
     Option,
@@ -44,7 +45,8 @@ OVERDUE_STRETCH = 0.25
 @dataclass(frozen=True, slots=True)
 class Posed:
     """The problem with what its rows stand for: queued jobs and applications in row order; `more`: others
-    accept this pool, too, and wait behind the planned ones."""
+    accept this pool, too, and wait behind the planned ones. `claims`: of jobs in `queued`, and perhaps of others. `left_ms`: by running
+    job, how long it was placed to stay (`placed_left_ms`)."""
 
     pool: str
     layout: Layout
@@ -52,6 +54,8 @@ class Posed:
     queued: tuple[Job, ...]
     more: bool
     apps: tuple[App, ...]
+    claims: Claims
+    left_ms: Mapping[str, int]
 
 
 def pose(
@@ -92,7 +96,16 @@ def pose(
         penalty_ratio=policy.penalty_ratio,
         decay_end=policy.decay_end,
     )
-    return Posed(pool=pool, layout=layout, problem=problem, queued=tuple(queued), more=precedence.more, apps=apps)
+    return Posed(
+        pool=pool,
+        layout=layout,
+        problem=problem,
+        queued=tuple(queued),
+        more=precedence.more,
+        apps=apps,
+        claims=precedence.claims,
+        left_ms={job.job_id: placed_left_ms(job, now.domain_ms) for job in index.holders() if not job.stop_cause},
+    )
 
 
 def remaining_s(job: Job, now_ms: int) -> tuple[float, float]:
@@ -104,6 +117,15 @@ def remaining_s(job: Job, now_ms: int) -> tuple[float, float]:
     p90 = job.placed_p90_s - elapsed_s if elapsed_s < job.placed_p90_s else overdue_s
     p50 = min(p50, left_of_limit_s)
     return p50, max(p50, min(p90, left_of_limit_s))
+
+
+def placed_left_ms(job: Job, now_ms: int) -> int:
+    """What a placed job still needs by P50, counted from the decision that placed it and not from its start, which comes a launch later:
+    so a job that was let in before a moment is never expected to leave after it, unless it outlasts its P50."""
+    elapsed_s = (now_ms - (job.started_ms or job.placed_ms)) / 1000
+    if elapsed_s < job.placed_p50_s:
+        return max(0, job.placed_ms + int(job.placed_p50_s * 1000) - now_ms)
+    return int(remaining_s(job, now_ms)[0] * 1000)
 
 
 def quantile_s(p50_s: float, p90_s: float, quantile: float) -> float:

@@ -6,13 +6,14 @@ and nowhere else; `pose.py` turns the result into a planning problem, `gpugrid w
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from schemas.rules import Rules
 from services.allocator.core.config import Policy
 from services.allocator.core.groups import Group, maximum_of
 from services.allocator.core.index import Index, TeamOrder
-from services.allocator.core.quotas import Admission, admit, factors_of, limited
+from services.allocator.core.quotas import Admission, admit, factors_of, guarantees_left, held_by, limited
 from services.allocator.core.reasons import Reason
 from services.allocator.core.shares import ONE
 from services.allocator.core.speeds import expected_s
@@ -29,6 +30,21 @@ CAPPED_JOBS_MIN = 32
 
 
 @dataclass(frozen=True, slots=True)
+class Claims:
+    """Waiting jobs that nobody else may be planned in the way of (`claims.py`): overdue ones, and those inside their team's guarantee.
+    `room`: by team, GPUs of its guarantee in the pool that it doesn't hold."""
+
+    overdue: frozenset[str] = frozenset()
+    inside: frozenset[str] = frozenset()
+    room: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def tiers(self) -> dict[str, int]:
+        """By job, 2 if it is overdue, 1 if it is inside a guarantee."""
+        return dict.fromkeys(self.inside, 1) | dict.fromkeys(self.overdue, 2)
+
+
+@dataclass(frozen=True, slots=True)
 class Precedence:
     """`queued`: jobs to plan, as the planner gets them. `priorities` in thousandths by job id. `more`: others wait behind.
 
@@ -40,6 +56,7 @@ class Precedence:
     standings: dict[str, Standing]
     priorities: dict[str, int]
     admission: Admission
+    claims: Claims
     tier_max: int
 
 
@@ -56,15 +73,18 @@ def precedence_of(
     """`placed_elsewhere`: jobs that already got a block in another pool of this decision; `planned_elsewhere`: that wait for one."""
     rules, holders = state.rules, index.holders()
     factors = factors_of(state, holders, index.teams_waiting(), now_ms)
-    order = TeamOrder(factors, _most_planned(rules, pool, index.teams_waiting()) if limited(rules) else {})
+    holding = [job for job in holders if job.holds_gpus]
+    holding += [state.jobs[job_id] for job_id in sorted(placed_elsewhere)]
+    order = TeamOrder(factors, {}, {})
+    if limited(rules):
+        most = _most_planned(rules, pool, index.teams_waiting())
+        order = TeamOrder(factors, most, guarantees_left(rules, pool, held_by(holding)))
     elsewhere = placed_elsewhere | planned_elsewhere
     queued, more = index.first_waiting(pool, planned_max, elsewhere, rules.aging, now_ms, order)
     standings = {job.job_id: _standing(job, pool, rules, factors, policy, now_ms, False) for job in queued}
     admission = Admission()
     if limited(rules):
         best_first = sorted(queued, key=lambda job: (-standings[job.job_id].priority, job.arrival))
-        holding = [job for job in holders if job.holds_gpus]
-        holding += [state.jobs[job_id] for job_id in sorted(placed_elsewhere)]
         admission = admit(rules, pool, best_first, holding)
         for job in queued:
             if job.job_id in admission.guaranteed:
@@ -76,6 +96,11 @@ def precedence_of(
         standings=standings,
         priorities={job_id: standing.priority for job_id, standing in standings.items()},
         admission=admission,
+        claims=Claims(
+            frozenset(job_id for job_id, standing in standings.items() if standing.overdue),
+            frozenset(admission.guaranteed),
+            admission.room,
+        ),
         tier_max=max((_tier(standing) for standing in standings.values()), default=0),
     )
 

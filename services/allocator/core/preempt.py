@@ -18,13 +18,13 @@ from schemas.jobs import CheckpointMode
 from schemas.records import Now
 from schemas.rules import QueueRules
 from services.allocator.core.caps import without_running
+from services.allocator.core.claims import claims_first
 from services.allocator.core.config import Policy
 from services.allocator.core.fixed_point import PRIORITY_ONE
 from services.allocator.core.gpu_states import GpuState
 from services.allocator.core.held import protected_until_ms
 from services.allocator.core.heuristic import decision_iterations, plan_fast
 from services.allocator.core.index import index_of
-from services.allocator.core.overdue import overdue_first
 from services.allocator.core.plan import Plan
 from services.allocator.core.pose import Posed
 from services.allocator.core.problem import Ints, Problem
@@ -126,7 +126,7 @@ def _for_job(
         return None
     problem = without_running(posed.problem, chosen)
     budget = decision_iterations(problem, policy.iterations)
-    plan = overdue_first(posed, problem, plan_fast(problem, budget, policy.seed), budget, policy.seed)
+    plan = claims_first(posed, problem, plan_fast(problem, budget, policy.seed), budget, policy)
     if plan.start[row] != 0:
         return None
     first, size = int(plan.first_gpu[row]), int(problem.option_gpus[plan.option[row]])

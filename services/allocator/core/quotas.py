@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from schemas.rules import Rules
 from services.allocator.core.caps import Cap
-from services.allocator.core.groups import Group, groups_of, limits_of, maximum_of, team_rules
+from services.allocator.core.groups import Group, groups_of, limits_of, maximum_of
 from services.allocator.core.index import index_of
 from services.allocator.core.reasons import Reason
 from services.allocator.core.shares import Use, charged, faded, share_factors
@@ -25,12 +25,14 @@ _RULE_REASONS = frozenset(
 
 @dataclass(slots=True)
 class Admission:
-    """`caps_of`, `refusals` by job id; `guaranteed`: waiting jobs inside their team's guarantee."""
+    """`caps_of`, `refusals` by job id; `guaranteed`: waiting jobs inside their team's guarantee; `room`: by team, GPUs of its guarantee
+    that it doesn't hold."""
 
     caps: list[Cap] = field(default_factory=list)
     caps_of: dict[str, tuple[int, ...]] = field(default_factory=dict)
     refusals: dict[str, Reason] = field(default_factory=dict)
     guaranteed: set[str] = field(default_factory=set)
+    room: dict[str, int] = field(default_factory=dict)
 
 
 def limited(rules: Rules) -> bool:
@@ -169,10 +171,20 @@ def _full(counts: dict[Group, int], group: Group, most: int | None) -> bool:
 
 def _mark_guaranteed(rules: Rules, pool: str, queued: Sequence[Job], held: Held, found: Admission) -> None:
     """Best first, as long as the team's GPUs and those of its jobs marked before stay inside what is guaranteed."""
-    used = {group.name: gpus for (group, of), gpus in held.gpus.items() if group.kind == "team" and of == pool}
+    found.room = guarantees_left(rules, pool, held)
+    left = dict(found.room)
     for job in queued:
-        team = job.spec.team
-        after = used.get(team, 0) + min(job.spec.sizes)
-        if job.job_id not in found.refusals and after <= team_rules(rules, team).guaranteed.get(pool, 0):
-            used[team] = after
+        team, least = job.spec.team, min(job.spec.sizes)
+        if job.job_id not in found.refusals and least <= left.get(team, 0):
+            left[team] -= least
             found.guaranteed.add(job.job_id)
+
+
+def guarantees_left(rules: Rules, pool: str, held: Held) -> dict[str, int]:
+    """By team, GPUs of the pool that it is guaranteed and doesn't hold; teams with none are left out."""
+    found = {}
+    for team, limits in rules.teams.items():
+        left = limits.guaranteed.get(pool, 0) - held.gpus.get((Group("team", team), pool), 0)
+        if left > 0:
+            found[team] = left
+    return found

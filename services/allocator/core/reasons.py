@@ -79,7 +79,7 @@ SENTENCES: dict[Reason, str] = {
     Reason.RUNNING_LIMIT: "Its team, user or queue already runs as many jobs as the rules allow.",
     Reason.TAKES_A_PLACE: "Running jobs of preemptible queues save their work and stop for it; their block is held for it.",
     Reason.SIZE_EXCEEDS_CARD: "Every size the job offers is more slots than one card of this pool has; a job's slots lie on one card.",
-    Reason.PROMISED: "A fitting block is free now, but a big job has its planned start there too soon.",
+    Reason.PROMISED: "A fitting block is free now, but a job that comes first (kept start, overdue, guaranteed) is to have it too soon.",
     Reason.WAITS_FOR_BETTER_POOL: "A block is free in another pool it accepts, but it does better where it is planned.",
     Reason.QUEUE_LIMIT: "Its team, user or queue has more jobs waiting than the rules let into planning.",
 }

@@ -4,8 +4,9 @@ priority = (declared + aging + deadline) × share factor + 200 if inside its tea
 
 A gang that lost a node and waits to be restored counts as overdue from then on, with or without rules: what it had must not go to fresh
 jobs one by one.
-Declared priorities end at 100 and factors at 1.5, so a guarantee goes before every borrowing and an overdue job before both. The
-sum is the priority of the planner's objective: heuristic, model, verifier and explanations all work on it. All in thousandths.
+The sum is the priority of the planner's objective: heuristic, model, verifier and explanations all work on it. With the default aging a
+plain job stays below 200, so per GPU-step a guarantee is worth more than any borrowing, and an overdue job more than both. What they rest
+on is not this weight, which many small jobs can outbid, but their claim: `claims.py`. All in thousandths.
 """
 
 from __future__ import annotations

@@ -25,7 +25,8 @@ BLOCKERS_MAX = 8  # ids named per job: enough to act on, small enough for an eve
 
 
 def reasons_of(problem: Problem, plan: Plan, promised: Ints | None = None) -> Ints:
-    """A `Reason` per queued job; NONE where the job starts at step 0. `promised`: rows of jobs that keep their planned start."""
+    """A `Reason` per queued job; NONE where the job starts at step 0. `promised`: blocks that were held for jobs (`pins.py`), as rows of
+    first GPU, size, and the step from which they are closed to others."""
     reasons: Ints = problem.job_refusal.copy()
     waiting = np.flatnonzero((reasons == Reason.NONE) & (plan.start != 0))
     if len(waiting) == 0:
@@ -102,10 +103,9 @@ class Openings:
         self.promised = promised is not None
         if promised is not None:
             until = self._masks["free"][1].copy()
-            for job in promised.tolist():
-                first = int(plan.first_gpu[job])
-                block = until[first : first + int(problem.option_gpus[plan.option[job]])]
-                np.minimum(block, plan.start[job], out=block)
+            for first, size, closed in promised.tolist():
+                block = until[first : first + size]
+                np.minimum(block, closed, out=block)
             self._masks["unpromised"] = (self._masks["free"][0], until)
         self._topology, self._steps = problem.topology, steps
         self._known: dict[tuple[str, int, int], bool] = {}

@@ -16,7 +16,7 @@ from services.allocator.core.heuristic import plan_fast
 from services.allocator.core.holders import Holders
 from services.allocator.core.index import ROWS_MIN, Index, TeamOrder, index_of
 from services.allocator.core.pose import pose
-from services.allocator.core.standing import standing_of
+from services.allocator.core.standing import GUARANTEED_PRIORITY, standing_of
 from services.allocator.core.state import Job
 from services.allocator.core.waiting import blockers_of
 from tests import build
@@ -32,7 +32,7 @@ def contents(index: Index, jobs: list[Job]) -> list[object]:
 
 def check(driver: Driver, policy: Policy) -> None:
     state, index = driver.state, index_of(driver.state)
-    aging, order = state.rules.aging, TeamOrder({"blue": 700, "red": 1400}, {})
+    aging, order = state.rules.aging, TeamOrder({"blue": 700, "red": 1400}, {}, {"blue": 2, "green": 1})
     jobs = list(state.jobs.values())
     assert contents(index, jobs) == contents(Index(state), jobs)
     waiting = [job for job in jobs if not job.parts]
@@ -48,11 +48,15 @@ def check(driver: Driver, policy: Policy) -> None:
                 for job in rest
             }
             rest.sort(key=lambda job: (-ranks[job.job_id], job.arrival))
+            for team, first in order.inside.items():
+                inside = [job for job in rest if job.spec.team == team][:first]
+                ranks |= {job.job_id: ranks[job.job_id] + GUARANTEED_PRIORITY for job in inside}
+            rest.sort(key=lambda job: (-ranks[job.job_id], job.arrival))
         found, more = index.first_waiting(build.POOL, count, excluded, aging, driver.now_ms, order)
         assert found == rest[:count]
         assert more == (len(rest) > count)
     assert index.first_waiting("elsewhere", 5, frozenset(), aging, driver.now_ms, order) == ([], False)
-    few = TeamOrder({}, {"blue": 3, "red": 0})
+    few = TeamOrder({}, {"blue": 3, "red": 0}, {})
     found, more = index.first_waiting(build.POOL, 1000, frozenset(), aging, driver.now_ms, few)
     teams = [job.spec.team for job in waiting]
     assert [job.spec.team for job in found].count("blue") == min(3, teams.count("blue"))

@@ -93,7 +93,8 @@ def test_fair_share_tells_the_factor_use_and_weight() -> None:
 def test_inside_and_outside_of_a_guarantee() -> None:
     inside = waiting(Rules(version=1, teams={"red": TeamRules(guaranteed={"h100": 8})}))
     assert order(inside)["priority"] == 203.0
-    assert "Guarantee: +200, it is inside: team red holds 0 of 8 guaranteed GPUs of h100." in told(inside)
+    says = "Guarantee: +200, it is inside: team red holds 0 of 8 guaranteed GPUs of h100; nobody who borrows is planned in its way."
+    assert says in told(inside)
     outside = waiting(Rules(version=1, teams={"red": TeamRules(guaranteed={"h100": 4})}))
     assert order(outside)["priority"] == 3.0
     assert "Guarantee: +0, it is outside and borrows: team red holds 0 of 4 guaranteed GPUs of h100" in told(outside)
