@@ -71,7 +71,8 @@ def free_fragments(free: Free, demand: Mapping[int, int]) -> float:
 def gap_share(problem: Problem, plan: Plan) -> float:
     """Of the plan's idle GPU-steps the share in gaps that are shorter than every planned or waiting job, per GPU; 0 where nobody waits."""
     open_jobs = np.flatnonzero(problem.job_refusal == 0)
-    rows = [row for job in open_jobs.tolist() for row in range(problem.option_ptr[job], problem.option_ptr[job + 1])]
+    offered = [row for job in open_jobs.tolist() for row in range(problem.option_ptr[job], problem.option_ptr[job + 1])]
+    rows = [row for row in offered if problem.option_class[row] >= 0]  # sizes that the pool has
     if not rows:
         return 0.0
     shortest = int(problem.option_steps[rows].min())

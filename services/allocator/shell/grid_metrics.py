@@ -14,8 +14,9 @@ from prometheus_client import CollectorRegistry, Gauge
 
 from schemas.status import JobState
 from services.allocator.core.config import Policy
-from services.allocator.core.fragmentation import free_fragments, gap_share
+from services.allocator.core.fragmentation import block_counts, free_fragments, gap_share
 from services.allocator.core.free_runs import longest_run
+from services.allocator.core.layout import Layout, layout_of, pools_of
 from services.allocator.core.plan import Plan
 from services.allocator.core.pose import Posed, demand_steps
 from services.allocator.core.state import PARTS_ALIVE, Node, State
@@ -74,11 +75,13 @@ class GridMetrics:
         self._jobs(state)
         self._applications(state, policy)
         held = _held(state)
-        for pool in dict.fromkeys(node.pool for node in state.nodes.values()):
-            nodes = sorted((node for node in state.nodes.values() if node.pool == pool), key=lambda node: node.order)
-            self._shape(state.cluster, pool, nodes, held)
-            free = [{*_free(node, held.get(node.node, set()))} for node in nodes]
-            rows = [[gpu in mine for gpu in range(node.size)] for node, mine in zip(nodes, free, strict=True)]
+        for pool in pools_of(state):
+            layout = layout_of(state, pool)
+            self._shape(state.cluster, pool, layout.nodes, held)
+            rows = _rows(layout, held)
+            blocks = block_counts(rows)[: (layout.block_max or layout.gpus).bit_length()]
+            largest = max((1 << k for k, count in enumerate(blocks) if count), default=0)
+            self._largest.labels(state.cluster, pool).set(largest)
             self._broken.labels(state.cluster, pool, "usual_jobs").set(free_fragments(rows, _sizes(state, pool)))
         for posed, plan in planned:
             self._gaps.labels(state.cluster, posed.pool).set(gap_share(posed.problem, plan))
@@ -126,9 +129,6 @@ class GridMetrics:
         free = [_free(node, held.get(node.node, set())) for node in nodes]
         whole = [len(gpus) == node.size > 0 for node, gpus in zip(nodes, free, strict=True)]
         runs = [longest_run(gpus) for gpus in free]
-        row = longest_run([index for index, is_whole in enumerate(whole) if is_whole])
-        inside = max((1 << (run.bit_length() - 1) for run in runs if run), default=0)
-        across = (1 << (row.bit_length() - 1)) * max((node.size for node in nodes), default=0) if row else 0
         partly = [index for index in range(len(nodes)) if free[index] and not whole[index]]
         lonely = sum(
             len(free[index])
@@ -138,7 +138,6 @@ class GridMetrics:
         self._free.labels(cluster, pool).set(sum(map(len, free)))
         self._usable.labels(cluster, pool).set(sum(_usable(node) for node in nodes))
         self._whole.labels(cluster, pool).set(sum(whole))
-        self._largest.labels(cluster, pool).set(max(inside, across))
         self._broken.labels(cluster, pool, "partly_held_nodes").set(sum(len(free[index]) for index in partly))
         self._broken.labels(cluster, pool, "split_runs").set(sum(len(free[index]) - runs[index] for index in partly))
         self._broken.labels(cluster, pool, "lonely_nodes").set(lonely)
@@ -153,6 +152,19 @@ def _sizes(state: State, pool: str) -> Counter[int]:
         elif not job.parts and pool in job.pools:
             sizes[min(job.spec.sizes)] += 1
     return sizes
+
+
+def _rows(layout: Layout, held: dict[str, set[int]]) -> list[list[bool]]:
+    """Per GPU in grid order whether it is free, node by node; card by card where the pool is made of slots."""
+    flat: list[bool] = []
+    for node in layout.nodes:
+        free = set(_free(node, held.get(node.node, set())))
+        flat += [gpu in free for gpu in range(node.size)]
+    rows, at = [], 0
+    for size in layout.planned_sizes:
+        rows.append(flat[at : at + size])
+        at += size
+    return rows
 
 
 def _held(state: State) -> dict[str, set[int]]:

@@ -7,16 +7,20 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from msgspec.structs import replace as changed
 
 from schemas.executions import JobCompleted
 from schemas.messages import message
-from schemas.records import Message, Record
+from schemas.records import Message, Now, Record
+from services.allocator.core.fragmentation import gap_share
+from services.allocator.core.heuristic import plan_fast
+from services.allocator.core.pose import pose
 from services.allocator.shell.intake_batch import Batch
 from services.allocator.shell.observe import DecisionObserver
 from services.runtime.metrics import Metrics
 from services.runtime.span_spool import SpanLine, read_spans
 from services.runtime.tracing import Tracing
-from tests import build
+from tests import build, shared_cards
 from tests.allocator_driver import POLICY, Driver
 
 DAYS_MS = 3 * 86_400_000
@@ -124,6 +128,38 @@ def test_the_grid_is_told_in_gauges(watched: Watched) -> None:
     text, kind = watched.metrics.exposition("application/openmetrics-text; version=1.0.0")
     assert "openmetrics" in kind
     assert f'trace_id="{watched.driver.job("big").traceparent[3:35]}"' in text.decode(), "a bucket leads to its trace"
+
+
+def test_the_largest_block_is_one_that_the_grid_has(watched: Watched) -> None:
+    """Nodes of a rack side by side, whatever their order says; two nodes of two are no sixteen; slots of two cards are no pair."""
+
+    def largest(pool: str, *events) -> float | None:
+        driver = Driver(shared_cards.SETTINGS).give(*events)
+        watched.observe._grid._due_s = 0.0
+        watched.observe._grid.update(driver.state, POLICY)
+        return watched.value("gpugrid_largest_block_gpus", cluster="c0", pool=pool)
+
+    racks = [build.node(f"n{at}", order=at, rack="xyxy"[at]) for at in range(4)]
+    busy = [build.node(f"n{at}", order=at, rack="xyxy"[at], unhealthy=range(8)) for at in (1, 3)]
+    assert largest("h100", *racks, *busy) == 16
+    mixed = [build.node("n0", unhealthy=range(8)), *[build.node(f"n{at}", gpus=2, order=at) for at in (1, 2)]]
+    assert largest("h100", *mixed) == 4
+    whole, halves = shared_cards.machine(cards=2)
+    gpus = [changed(gpu, healthy=gpu.index in (1, 2)) for gpu in halves.gpus]
+    cut = shared_cards.shaped([shared_cards.HALF] * 2, 1)
+    assert largest(shared_cards.HALF, whole, changed(halves, gpus=gpus), cut) == 1
+
+
+def test_planned_idle_time_that_nobody_fits_is_told(watched: Watched) -> None:
+    """One job runs for an hour, the waiting one takes both nodes for four after it: the hour beside the first is a gap."""
+    watched.give(build.accepted("big", 8), build.forecast("big", {8: 3600.0}))
+    watched.give(build.accepted("next", 16), build.forecast("next", {16: 4 * 3600.0}))
+    posed = pose(watched.driver.state, "h100", 81_920, POLICY, Now(build.START_MS, build.START_MS), frozenset())
+    plan = plan_fast(posed.problem, 4)
+    watched.observe._grid._due_s = 0.0
+    watched.observe._grid.update(watched.driver.state, POLICY, [(posed, plan)])
+    found = watched.value("gpugrid_window_gap_ratio", cluster="c0", pool="h100")
+    assert found == gap_share(posed.problem, plan) > 0
 
 
 def test_what_applications_ask_for_and_don_t_have_is_unmet(watched: Watched) -> None:
