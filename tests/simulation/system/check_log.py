@@ -10,7 +10,7 @@ from collections import defaultdict
 
 from schemas.commands import DrainNode, UndrainNode
 from schemas.decisions import DecisionMade, RecordKind
-from schemas.nodes import Health, NodeStateChanged
+from schemas.nodes import Health, NodeForgotten, NodeStateChanged
 from schemas.placements import NodePlaced
 from schemas.records import Now
 from schemas.status import FINAL_STATES, JobState, JobStatusChanged
@@ -26,7 +26,7 @@ from tests.simulation.system.check_jobs import Life
 from tests.simulation.system.check_restores import passed_over
 from tests.simulation.system.check_silence import held_by_applications, taken_in_silence
 from tests.simulation.system.check_slots import said_of_orders
-from tests.simulation.system.evidence import Evidence
+from tests.simulation.system.evidence import Evidence, heard
 from tests.simulation.system.stack import POLICY
 from tests.simulation.system.world import CLUSTER
 
@@ -170,9 +170,15 @@ def last_shown(evidence: Evidence, state: State) -> list[str]:
 
 
 def _ordered_nodes(evidence: Evidence, state: State) -> list[str]:
-    """A node drains iff that was the last order, by the time of the order, and is lost iff telemetry last said so."""
+    """A node drains iff that was the last order of its life, by the time of the order, is lost iff telemetry last said so, and isn't there
+    iff telemetry last said that it is gone for good."""
     ordered: dict[str, tuple[int, bool]] = {}
-    said: dict[str, tuple[int, int, Health]] = {}
+    said: dict[str, tuple[int, int, Health | None]] = {}
+    for record in evidence.accepted:  # the topic drops the word once the node is back
+        for item in record.inputs:
+            if item.type == "node.forgotten.v1" and isinstance(event := heard(item), NodeForgotten):
+                word = (event.ordered_ms, False)
+                ordered[event.node] = max(ordered.get(event.node, word), word)
     for entry in evidence.said["commands"]:
         event = entry.event
         if isinstance(event, DrainNode | UndrainNode):
@@ -180,14 +186,17 @@ def _ordered_nodes(evidence: Evidence, state: State) -> list[str]:
             ordered[event.node] = max(ordered.get(event.node, word), word)
     for entry in evidence.said["node-states"]:
         event = entry.event
-        if isinstance(event, NodeStateChanged):
+        if isinstance(event, NodeStateChanged | NodeForgotten):
             key = (event.incarnation, event.time_ms)
             if event.node not in said or key >= said[event.node][:2]:
-                said[event.node] = (*key, event.health)
-    found = []
+                said[event.node] = (*key, event.health if isinstance(event, NodeStateChanged) else None)
+    found = [
+        f"{name} is gone for good, and in the grid" for name in state.nodes if said.get(name, (0, 0, 0))[2] is None
+    ]
     for name, node in state.nodes.items():
         if node.draining != ordered.get(name, (0, False))[1]:
             found.append(f"{name}: draining is {node.draining}, the last order says otherwise")
-        if name in said and node.health is not said[name][2]:
-            found.append(f"{name} is {node.health.value}, telemetry said {said[name][2].value} last")
+        word_of = said[name][2] if name in said else None
+        if word_of is not None and node.health is not word_of:
+            found.append(f"{name} is {node.health.value}, telemetry said {word_of.value} last")
     return found

@@ -13,7 +13,7 @@ from schemas.commands import DrainNode, RepartitionCards
 from schemas.decisions import Scaled
 from schemas.executions import JobCompleted, JobFailed, JobStopped, StopCause
 from schemas.jobs import ApplicationRegistered, JobCancelled
-from schemas.nodes import Health, NodeStateChanged
+from schemas.nodes import Health, NodeForgotten, NodeStateChanged
 from tests.simulation.system.check_jobs import Attempt, Life
 from tests.simulation.system.evidence import Evidence, heard
 from tests.simulation.system.machine import Machine, Proc
@@ -117,18 +117,18 @@ def _wrong_report(
 
 
 def _gone_nodes(evidence: Evidence) -> set[str]:
-    """Nodes that the log heard to be lost, to have come back, or to have lost what ran there."""
+    """Nodes that the log heard to be lost or gone for good, to have come back, or to have lost what ran there."""
     found = set()
     incarnations: dict[str, int] = {}
     for record in evidence.accepted:
         for item in record.inputs:
-            if item.type != "node.state-changed.v1":
+            if item.type not in ("node.state-changed.v1", "node.forgotten.v1"):
                 continue
             event = heard(item)
-            assert isinstance(event, NodeStateChanged)
+            assert isinstance(event, NodeStateChanged | NodeForgotten)
             returned = event.incarnation > incarnations.get(event.node, event.incarnation)
             incarnations[event.node] = max(event.incarnation, incarnations.get(event.node, 0))
-            if event.health is Health.LOST or returned:
+            if isinstance(event, NodeForgotten) or event.health is Health.LOST or returned:
                 found.add(event.node)
     for machine in evidence.machines.values():
         if machine.boots > 1:

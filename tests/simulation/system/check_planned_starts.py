@@ -13,7 +13,7 @@ from schemas.commands import ChangeRules, DrainNode, RepartitionCards, ReserveBl
 from schemas.decisions import DecisionMade, Placed, Preempted, Promised, Waits
 from schemas.executions import JobStopped, NodeReported
 from schemas.jobs import JobRevoked
-from schemas.nodes import Health, NodeStateChanged
+from schemas.nodes import Health, NodeForgotten, NodeStateChanged
 from tests.simulation.system.evidence import Evidence, heard
 from tests.simulation.system.world_slots import machine_of
 
@@ -64,7 +64,7 @@ class PlannedStarts:
             case NodeStateChanged():
                 if event.health is not Health.USABLE or not all(gpu.healthy for gpu in event.gpus):
                     self.withdrawn[event.node] = sequence
-            case DrainNode() | JobStopped():
+            case DrainNode() | JobStopped() | NodeForgotten():
                 self.withdrawn[event.node] = sequence
             case NodeReported() if event.quarantined:
                 self.withdrawn[event.node] = sequence

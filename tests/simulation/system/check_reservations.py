@@ -10,6 +10,7 @@ from typing import Any
 
 from schemas.commands import ReleaseBlock, ReserveBlock
 from schemas.decisions import DecisionMade, Placed, Scaled
+from schemas.nodes import NodeForgotten
 from tests.simulation.system.evidence import Evidence, heard
 
 Card = tuple[str, int]
@@ -22,6 +23,7 @@ class ReservationsWalk:
         self.violations: list[str] = []
         self._evidence = evidence
         self._windows: dict[str, ReserveBlock] = {}
+        self._gone: dict[str, int] = {}
         self._scaled: dict[str, set[Card]] = {}
 
     def walk(self) -> ReservationsWalk:
@@ -42,6 +44,13 @@ class ReservationsWalk:
             self._windows[event.reservation_id] = event
         elif isinstance(event, ReleaseBlock):
             self._windows.pop(event.reservation_id, None)
+        elif isinstance(
+            event, NodeForgotten
+        ):  # a window of its former life, whichever of the two orders was heard first
+            self._gone[event.node] = max(event.ordered_ms, self._gone.get(event.node, 0))
+        self._windows = {
+            name: window for name, window in self._windows.items() if window.ordered_ms > self._gone.get(window.node, 0)
+        }
 
     def _gains(self, record: DecisionMade, name: str, cards: set[Card]) -> None:
         for window in self._windows.values():

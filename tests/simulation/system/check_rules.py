@@ -24,7 +24,7 @@ from schemas.executions import (
     StopCause,
 )
 from schemas.jobs import CheckpointMode, JobAccepted, JobRevoked, JobSpec
-from schemas.nodes import Health, NodeStateChanged
+from schemas.nodes import Health, NodeForgotten, NodeStateChanged
 from schemas.rules import Limits, QueueRules, Rules
 from tests.simulation.system.evidence import Evidence, heard
 from tests.simulation.system.world_slots import HALF, HALVES, MACHINE
@@ -110,6 +110,13 @@ class RulesWalk:
                     self._ended.add(event.job_id)
             case NodeStateChanged():
                 self._node(event)
+            case NodeForgotten() if (event.incarnation, event.time_ms) >= self._nodes.get(event.node, (0, 0)):
+                self._nodes[event.node] = (event.incarnation, event.time_ms)
+                for attempt in self._attempts.values():
+                    attempt.parts.pop(event.node, None)
+                cut = [name for name, block in self._blocks.items() if event.node in {card[0] for card in block.cards}]
+                for name in cut:
+                    del self._blocks[name]
             case NodeReported():
                 self._reported(event)
             case CardsShaped():

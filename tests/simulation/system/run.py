@@ -25,7 +25,7 @@ from tests.simulation.system.evidence import Evidence, evidence_of
 from tests.simulation.system.faults import Faults, Weather, weather_of
 from tests.simulation.system.read_once import each_read_once
 from tests.simulation.system.stack import SPEED, Stack, digest_bytes
-from tests.simulation.system.world import SPAN_MS, START_MS, build_world
+from tests.simulation.system.world import SPAN_MS, START_MS, World, build_world
 
 LEAD_MS = 60_000
 """Domain time for nodes to appear before the first job."""
@@ -58,7 +58,12 @@ def run_seed(seed: int, *, calm: bool = False, keep: bool = False) -> Ran:
     """Run it and judge it. `calm`: no faults at all. `keep`: the evidence, too, for the story."""
     begun_s = time.process_time()
     world = build_world(seed)
-    weather = weather_of(seed, world, calm=calm)
+    return run_world(world, weather_of(seed, world, calm=calm), keep=keep, begun_s=begun_s)
+
+
+def run_world(world: World, weather: Weather, *, keep: bool = False, begun_s: float | None = None) -> Ran:
+    """Run this world in this weather and judge it."""
+    begun_s = time.process_time() if begun_s is None else begun_s
 
     async def main(clock: VirtualClock) -> tuple[Stack, bool]:
         stack = Stack(world, clock, weather.bus, weather.skew_of)
@@ -76,7 +81,7 @@ def run_seed(seed: int, *, calm: bool = False, keep: bool = False) -> Ran:
     finally:
         gc.enable()
     return Ran(
-        seed=seed,
+        seed=world.seed,
         digest=digest,
         violations=violations,
         counts=counts,
