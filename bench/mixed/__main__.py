@@ -33,8 +33,8 @@ POLICY = Policy(iterations=16)
 def main() -> int:
     """Parse options, run, report."""
     parser = argparse.ArgumentParser(prog="python -m bench.mixed", description=__doc__)
-    parser.add_argument("--seeds", default="2,3", help="days of the bundled trace (default: 2,3)")
-    parser.add_argument("--gpus", type=int, default=16, help="of each pool, in nodes of 8 (default: 16)")
+    parser.add_argument("--seeds", default="2,3,4,5,6,7,8,9,10,11", help="days of the bundled trace (default: 2 to 11)")
+    parser.add_argument("--gpus", type=int, default=8, help="of each pool, in nodes of 8 (default: 8)")
     options = parser.parse_args()
     days = [_day(int(seed), options.gpus) for seed in options.seeds.split(",")]
     report = {
