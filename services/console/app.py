@@ -84,6 +84,7 @@ def build_app() -> typer.Typer:
     add("report", cli_reports.report, LOG)
     add("decisions", cli_log.decisions, LOG)
     add("replay-decision", cli_log.replay_decision, LOG)
+    add("audit", cli_log.audit, LOG)
     add("dead-letters", cli_log.dead_letters, LOG)
     add("topics", cli_log.topics, LOG)
     add("up", cli_stack.up, STACK)

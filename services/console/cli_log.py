@@ -1,4 +1,4 @@
-"""Commands that read the log: trace, decisions, replay-decision, dead-letters, topics. Signatures and help here."""
+"""Commands that read the log: trace, decisions, replay-decision, audit, dead-letters, topics. Signatures and help here."""
 
 from __future__ import annotations
 
@@ -98,6 +98,26 @@ def replay_decision(
         session.print(log_view.replay_text(result))
     if not result["identical"]:
         raise ConsoleError(f"Decision {number} does not replay to the same bytes.")
+
+
+def audit(ctx: typer.Context, cluster: Cluster = None, as_json: AsJson = False) -> None:
+    """Check every decision in the log again, with the independent check. Exit code 1 if one should not have been made.
+
+    What another version of the code decided, or another policy, is counted and not judged.
+
+    \b
+    gpugrid audit
+    """
+    from services.console import audit_command
+
+    session: Session = ctx.obj
+    result = session.run(audit_command.audit(session, cluster), "Checking the decisions again")
+    if as_json:
+        session.json(result)
+    else:
+        session.print(audit_command.audit_text(result))
+    if result["violations"]:
+        raise ConsoleError(f"{len(result['violations'])} violations in the decisions of {result['cluster']}.")
 
 
 def dead_letters(

@@ -52,7 +52,8 @@ RULES = """
   At the deadline of a drain its GPUs there are taken at once and others given within its `switch_max`: if that is less than what it
   holds there, it is short for some steps.
 - **Lost.** A node silent for too long is lost, its jobs wait for a place again with what they had saved. If the lost attempt turns out to
-  have completed after all, that end wins, and a relaunch is stopped. `gpugrid forget NODE` says that it is gone for good: the same, at once.
+  have completed after all, that end wins, and a relaunch is stopped. `gpugrid forget NODE` says that it is gone for good: the same,
+  at once.
 
 ## An attempt on one node
 """

@@ -114,7 +114,7 @@ async def replay(session: Session, number: int, cluster: str | None) -> dict[str
     bus = session.bus()
     reading = await read_topics(bus, ["decisions"], wall_s=session.clock().wall_s)
     records = reading.of("decisions")
-    name = _the_cluster(clusters_of(records), cluster)
+    name = the_cluster(clusters_of(records), cluster)
     partition = next(record.partition for record in records if (record.key or b"").decode("utf-8", "replace") == name)
     settings = settings_of(session, name)
     loaded = await load(bus, name, partition, settings.policy.step_ms, "gpugrid-console", until=number - 1)
@@ -163,7 +163,7 @@ def replay_text(result: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def _the_cluster(names: Sequence[str], wanted: str | None) -> str:
+def the_cluster(names: Sequence[str], wanted: str | None) -> str:
     """The cluster asked for, or the only one. ConsoleError/UsageError otherwise."""
     if not names:
         raise ConsoleError("Nothing has been decided yet.")

@@ -72,6 +72,7 @@ class DemoReport(msgspec.Struct, frozen=True, kw_only=True):
     decisions_rejected: int
     decisions_verified: int
     violations: list[str]
+    unjudged: dict[str, int]
     dead_letters: int
     took_s: float
 
@@ -200,6 +201,7 @@ def _report(day: Day, options: DemoOptions, observation: Observation, took_s: fl
         decisions_rejected=observation.rejected,
         decisions_verified=observation.verified,
         violations=observation.violations,
+        unjudged=observation.unjudged,
         dead_letters=observation.dead_letters,
         took_s=took_s,
     )
@@ -220,4 +222,6 @@ def _show(report: DemoReport, console: Console) -> None:
     for sentence in report.violations:
         console.print(f"[bold red]violation:[/] {sentence}", highlight=False)
     checked = f"{report.decisions_verified} decisions, each checked again: {len(report.violations)} violations"
+    for version, count in report.unjudged.items():
+        checked += f"; {count} of {version}, not judged"
     console.print(f"{checked}{letters}; {report.took_s:.0f} s in all.", style="dim", highlight=False)

@@ -70,7 +70,7 @@ class Block:
 @dataclass(slots=True)
 class Observation:
     """Everything seen so far of one day. `decisions`: accepted ones; `rejected`: records the log's rule refuses;
-    `verified`, `violations`: what an audit of the whole log found, once it was made.
+    `verified`, `violations`: what an audit of the whole log found, once it was made; `unjudged`: decisions of other code, by version.
     `forecast_apps`: applications with a demand forecast, and when the newest was made."""
 
     day: Day
@@ -85,6 +85,7 @@ class Observation:
     statuses: dict[str, JobStatusChanged] = field(default_factory=dict)
     decisions: int = 0
     verified: int = 0
+    unjudged: dict[str, int] = field(default_factory=dict)
     violations: list[str] = field(default_factory=list)
     rejected: int = 0
     dead_letters: int = 0

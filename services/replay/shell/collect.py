@@ -73,10 +73,11 @@ class Collector:
         return [(topic, partition) for topic, count in counts for partition in range(count)]
 
 
-async def observed(bus: Bus, day: Day) -> Observation:
-    """Everything on the bus up to now, folded once, with every accepted decision checked again."""
+async def observed(bus: Bus, day: Day, code_version: str = "") -> Observation:
+    """Everything on the bus up to now, folded once, with every accepted decision checked again, by the rules of the code that made it:
+    of `code_version`, if one is named, those of other versions are only counted."""
     observation = Observation(day)
-    audit = Audit(day.cluster, Policy())
+    audit = Audit(day.cluster, Policy(), code_version)
 
     def fold(record: Record) -> None:
         observation.fold(record)
@@ -91,4 +92,5 @@ async def observed(bus: Bus, day: Day) -> Observation:
     finally:
         await reader.stop()
     observation.verified, observation.violations = audit.verified, audit.violations
+    observation.unjudged = audit.unjudged
     return observation

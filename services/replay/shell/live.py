@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable, Container
 from typing import Any
 
+from services.allocator.shell.version import code_version
 from services.replay.core.catalog import PARTITION
 from services.replay.core.day import Day
 from services.replay.core.observation import Observation
@@ -95,7 +96,7 @@ async def play(
             _look(tasks, check)
         await asyncio.sleep(SETTLE_WALL_S)
         pacer.end()
-        return await observed(bus, day)
+        return await observed(bus, day, code_version())
     finally:
         stop.set()
         for task in tasks:

@@ -33,6 +33,16 @@ def test_an_honest_log_has_no_violations() -> None:
 
 
 def test_a_placement_moved_onto_held_gpus_is_found() -> None:
+    assert [sentence for sentence in audited(moved_onto_held_gpus()).violations if "held by a" in sentence]
+
+
+def test_records_that_lost_a_race_are_passed_over() -> None:
+    log = decided()
+    loser = msgspec.structs.replace(log[-1], parent="another", sequence=log[-1].sequence)
+    assert audited([*log[:-1], loser, log[-1]]).verified == len(log) - 1
+
+
+def moved_onto_held_gpus() -> list[DecisionMade]:
     log = decided()
     (first, _), (second, position) = [
         (effect, at) for at, record in enumerate(log) for effect in record.effects if isinstance(effect, Placed)
@@ -40,10 +50,30 @@ def test_a_placement_moved_onto_held_gpus_is_found() -> None:
     moved = msgspec.structs.replace(second, placed=first.placed)
     effects = [moved if effect is second else effect for effect in log[position].effects]
     log[position] = msgspec.structs.replace(log[position], effects=effects)
-    assert [sentence for sentence in audited(log).violations if "held by a" in sentence]
+    return log
 
 
-def test_records_that_lost_a_race_are_passed_over() -> None:
+def test_what_another_version_or_another_policy_decided_is_followed_and_counted_and_not_judged() -> None:
+    log = moved_onto_held_gpus()
+    decisions = len(log) - 1
+    digest = log[-1].config_digest
+    old = Audit(build.CLUSTER, SETTINGS.policy, "a-later-version")
+    other = Audit(build.CLUSTER, SETTINGS.policy, "test", "another-policy")
+    same = Audit(build.CLUSTER, SETTINGS.policy, "test", digest)
+    for record in log:
+        for audit in (old, other, same):
+            audit.follow(record)
+    assert (old.verified, old.violations, old.unjudged) == (0, [], {"version test": decisions})
+    assert (other.verified, other.violations, other.unjudged) == (0, [], {f"policy {digest}": decisions})
+    assert (same.verified, same.unjudged) == (decisions, {})
+    assert same.violations
+
+
+def test_of_a_log_of_two_versions_each_is_judged_by_its_own() -> None:
     log = decided()
-    loser = msgspec.structs.replace(log[-1], parent="another", sequence=log[-1].sequence)
-    assert audited([*log[:-1], loser, log[-1]]).verified == len(log) - 1
+    later = [msgspec.structs.replace(record, code_version="later") for record in log[-2:]]
+    audit = Audit(build.CLUSTER, SETTINGS.policy, "later")
+    for record in [*log[:-2], *later]:
+        audit.follow(record)
+    assert (audit.verified, audit.violations) == (2, [])
+    assert audit.unjudged == {"version test": len(log) - 3}

@@ -1,4 +1,4 @@
-"""trace, decisions, replay-decision, dead-letters, topics on a log that a real allocator wrote."""
+"""trace, decisions, replay-decision, audit, dead-letters, topics on a log that a real allocator wrote."""
 
 from __future__ import annotations
 
@@ -71,6 +71,29 @@ def test_the_log_can_be_read_from_a_snapshot_after_retention_took_its_beginning(
     assert rig.json("replay-decision", "6")["identical"]
     rig.run("replay-decision", "4", code=1)
     assert "gpugrid: " in rig.stderr
+
+
+def test_an_audit_judges_what_this_version_decided_and_names_what_another_one_did(monkeypatch) -> None:
+    import services.console.settings as settings
+
+    rig = contended()
+    other = rig.json("audit")
+    assert (other["verified"], other["violations"], other["unjudged"]) == (0, [], {"version rig": 4})
+    assert "4 were made by version rig: followed, not judged" in rig.run("audit")
+    original = settings.settings_of
+    monkeypatch.setattr(
+        settings,
+        "settings_of",
+        lambda session, cluster: msgspec.structs.replace(original(session, cluster), code_version="rig"),
+    )
+    same = rig.json("audit")
+    assert (same["first"], same["last"], same["verified"], same["violations"]) == (1, 5, 4, [])
+    assert "0 violations" in rig.run("audit")
+    rig.snapshot()
+    rig.give(build.accepted("more", 1), build.forecast("more", {1: 60}))
+    rig.bus.trim(("decisions", 0), 3)
+    late = rig.json("audit")
+    assert (late["first"], late["last"], late["verified"]) == (6, 6, 1), "from the oldest snapshot on"
 
 
 def test_a_decision_that_does_not_exist_is_named() -> None:
