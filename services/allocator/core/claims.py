@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import TypeVar
 
 import numpy as np
 
@@ -20,12 +21,14 @@ from services.allocator.core.columns import JobColumn, OptionColumn
 from services.allocator.core.config import Policy
 from services.allocator.core.gpu_states import GpuState
 from services.allocator.core.heuristic import plan_compared, plan_fast
-from services.allocator.core.pins import Pin, has_room, is_respected, taken_from, with_held, with_pins
+from services.allocator.core.pins import Bools, Pin, has_room, is_respected, taken_from, with_held, with_pins
 from services.allocator.core.plan import Plan
 from services.allocator.core.pose import Posed
 from services.allocator.core.problem import Ints, Problem
 from services.allocator.core.reasons import Reason
 from services.allocator.core.verify import verify_plan
+
+Values = TypeVar("Values", Ints, Bools)
 
 CLAIMED_MAX = 16
 """Jobs that get a place of their own per decision and pool; each costs a plan of one job. The others are planned together after them,
@@ -70,7 +73,9 @@ class _Claims:
         self._due: dict[str, int] = {}
         self._inside = frozenset(row for row, name in enumerate(problem.job_ids) if name in posed.claims.inside)
         self._pins: list[Pin] = []
-        self._ready_ms: list[int] = []
+        self._held: list[tuple[int, int, int, int]] = []
+        """Of each of them: GPUs from and to, step, and when the job has left them, in milliseconds from now."""
+        self._reserved: list[list[int]] = problem.reservations.tolist()
         self._left_ms = np.zeros(problem.gpus, np.int64)
         rows = zip(problem.running_ids, problem.running_first.tolist(), problem.running_gpus.tolist(), strict=True)
         for name, first, size in rows:
@@ -97,30 +102,39 @@ class _Claims:
         if alone.start[row] < 0:
             self._claim_beyond(row)
             return
-        found = self._pin(beside, row, alone, int(alone.first_gpu[row]), int(alone.start[row]))
-        if found[0].step > 0:
-            found = self._soonest(beside, row, alone, found)
-        self._keep(*found)
+        if alone.start[row] == 0:
+            self._keep(Pin(beside.job_ids[row], row, int(alone.option[row]), int(alone.first_gpu[row]), 0, 0), 0)
+        else:
+            self._keep(*self._soonest(beside, row, alone))
 
-    def _soonest(self, beside: Problem, row: int, alone: Plan, found: tuple[Pin, int]) -> tuple[Pin, int]:
-        """The place that is ready first, to the millisecond; the planner's own unless another one is."""
-        pin, best_ms = found
-        size, level = int(beside.option_gpus[pin.option]), int(beside.option_class[pin.option])
-        firsts = _blocks(beside, level)
-        for step in range(pin.step, min(pin.step + ROUNDED_STEPS, beside.steps)):
-            taken = _block_max(taken_from(beside, alone, pin.option, step).astype(np.int64), size)[firsts] > 0
-            ready = np.where(taken, 1 << 62, self._ready(alone, size, step)[firsts])
+    def _soonest(self, beside: Problem, row: int, alone: Plan) -> tuple[Pin, int]:
+        """The place that is ready first, to the millisecond, and when that is; the planner's own unless another one is."""
+        option, first, begin = int(alone.option[row]), int(alone.first_gpu[row]), int(alone.start[row])
+        size, firsts = int(beside.option_gpus[option]), _blocks(beside, int(beside.option_class[option]))
+        best: tuple[int, int, int] | None = None
+        for step in range(begin, min(begin + ROUNDED_STEPS, beside.steps)):
+            if step > begin and not has_room(beside, row, option, step):
+                continue
+            ready = self._ready(alone, size, step)
+            if best is None:
+                best = int(ready[first]), step, first
+            ready = np.where(_block_max(taken_from(beside, alone, option, step), size), 1 << 62, ready)[firsts]
             at = int(np.argmin(ready))
-            if ready[at] < best_ms and has_room(beside, pin, step):
-                found, best_ms = self._pin(beside, row, alone, int(firsts[at]), step), int(ready[at])
-        return found
+            if ready[at] < best[0]:
+                best = int(ready[at]), step, int(firsts[at])
+        assert best is not None, "the planner's own place is one"
+        ready_ms, step, first = best
+        return Pin(
+            beside.job_ids[row], row, option, first, step, self._closed(beside, row, size, step, ready_ms)
+        ), ready_ms
 
     def _claim_together(self, rows: list[int]) -> None:
         wanted = {row: 0 if self._is_overdue(row) else self._smallest(row) for row in rows}
         beside = with_pins(self._problem, self._pins)
         plan = plan_compared(_only(beside, wanted), 0, self._policy.seed)
         for row in (row for row in rows if plan.start[row] >= 0):
-            self._keep(*self._pin(beside, row, plan, int(plan.first_gpu[row]), int(plan.start[row])))
+            option, first, step = int(plan.option[row]), int(plan.first_gpu[row]), int(plan.start[row])
+            self._keep(Pin(beside.job_ids[row], row, option, first, step, step), step * self._policy.step_ms)
 
     def _claim_beyond(self, row: int) -> None:
         """No place in the window because of what runs: of the block that comes free first nobody takes more than the window."""
@@ -141,25 +155,23 @@ class _Claims:
         if best is not None and best[0] >= steps * self._policy.step_ms:
             self._keep(Pin(problem.job_ids[row], row, best[1], best[2], steps, steps - 1), best[0])
 
-    def _pin(self, beside: Problem, row: int, alone: Plan, first: int, step: int) -> tuple[Pin, int]:
-        """A place, and in how many milliseconds its block is ready for it. What waits for its group's maximum closes it a step before."""
-        option = int(alone.option[row])
-        size = int(beside.option_gpus[option])
-        ready_ms = int(self._ready(alone, size, step)[first]) if step else 0
+    def _closed(self, beside: Problem, row: int, size: int, step: int, ready_ms: int) -> int:
+        """From which step on its block is closed to others: whole steps before it is ready; where it waits for the maximum of a group, a
+        step before that has room."""
         closed = min(step, ready_ms // self._policy.step_ms)
         for cap in (cap for cap in beside.job_caps[row].tolist() if cap >= 0):
             full = np.flatnonzero(beside.cap_used[cap, :step] + size > beside.cap_gpus[cap])
             closed = max([closed, *full.tolist()])
-        return Pin(beside.job_ids[row], row, option, first, step, closed), ready_ms
+        return closed
 
     def _ready(self, alone: Plan, size: int, step: int) -> Ints:
         """By first GPU of `size` consecutive ones: when all have left them who are there before `step`, in milliseconds from now."""
         ready, step_ms = self._left_ms.copy(), self._policy.step_ms
-        for pin, ready_ms in zip(self._pins, self._ready_ms, strict=True):
-            if pin.step < step:
-                block = ready[pin.first : pin.first + int(self._problem.option_gpus[pin.option])]
-                np.maximum(block, ready_ms + int(self._problem.option_hold[pin.option]) * step_ms, out=block)
-        for first, gpus, _, end in self._problem.reservations.tolist():
+        for first, last, begin, left_ms in self._held:
+            if begin < step:
+                block = ready[first:last]
+                np.maximum(block, left_ms, out=block)
+        for first, gpus, _, end in self._reserved:
             if end <= step:
                 block = ready[first : first + gpus]
                 np.maximum(block, end * step_ms, out=block)
@@ -169,11 +181,12 @@ class _Claims:
 
     def _keep(self, pin: Pin, ready_ms: int) -> None:
         self._pins.append(pin)
-        self._ready_ms.append(ready_ms)
+        size, hold = self._problem.option_table[pin.option, [OptionColumn.GPUS, OptionColumn.HOLD]].tolist()
+        self._held.append((pin.first, pin.first + size, pin.step, ready_ms + hold * self._policy.step_ms))
         if pin.row in self._inside:
             team = self._team(pin.row)
             self._due[team] = self._due[team] - self._smallest(pin.row)
-            self._room[team] = self._room.get(team, 0) - int(self._problem.option_gpus[pin.option])
+            self._room[team] = self._room.get(team, 0) - size
 
     def _most(self, row: int) -> int:
         """The largest size it may claim; 0: any. Inside a guarantee: what leaves room for those of its team that are, too."""
@@ -198,7 +211,7 @@ def _blocks(problem: Problem, level: int) -> Ints:
     return firsts
 
 
-def _block_max(values: Ints, size: int) -> Ints:
+def _block_max(values: Values, size: int) -> Values:
     """The largest of each `size` (a power of two) consecutive values, by the first."""
     width = 1
     while width < size:

@@ -113,8 +113,8 @@ def taken_from(problem: Problem, plan: Plan, option: int, step: int) -> Bools:
     return taken
 
 
-def has_room(problem: Problem, pin: Pin, step: int) -> bool:
+def has_room(problem: Problem, row: int, option: int, step: int) -> bool:
     """Whether the groups of a job may hold its GPUs from the step on."""
-    caps = [cap for cap in problem.job_caps[pin.row].tolist() if cap >= 0]
-    used = problem.cap_used[caps, step : step + int(problem.option_steps[pin.option])]
-    return not (used + problem.option_gpus[pin.option] > problem.cap_gpus[caps][:, None]).any()
+    caps = [cap for cap in problem.job_caps[row].tolist() if cap >= 0]
+    used = problem.cap_used[caps, step : step + int(problem.option_steps[option])]
+    return not (used + problem.option_gpus[option] > problem.cap_gpus[caps][:, None]).any()
