@@ -8,41 +8,26 @@ argument that it holds.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from random import Random
 
 import pytest
 
 from schemas.commands import ChangeRules
-from schemas.jobs import JobSpec, Kind
 from schemas.rules import Aging, Rules
 from services.allocator.core.config import Policy
 from services.replay.core.beliefs import Beliefs, Level
 from services.replay.core.day import Day, DayJob
 from services.replay.core.outcome import Attempt
 from services.replay.core.rolling import Rolling
+from tests.regular_streams import HOUR_MS, NODE_GPUS, SHAPES, STREAM_HOURS, job
 
 STEP_MS = Policy().step_ms
 OVERDUE_S = 3600.0
-GPUS, NODE_GPUS = 16, 8
+GPUS = 16
 HOSTILE_HOURS = 8.0
 LOAD = 0.9
 LAUNCH_MS = 5_000
-HOUR_MS = 3_600_000
-
-
-def job(name: str, at_ms: int, size: int, hours: float, limit_over: float, priority: int) -> DayJob:
-    run_s = round(hours * 3600.0)
-    spec = JobSpec(
-        kind=Kind.TRAINING,
-        team=name[0],
-        user="u",
-        priority=priority,
-        sizes=[size],
-        time_limit_s=run_s * limit_over,
-        template="simulated",
-    )
-    return DayJob(name, at_ms, spec, {size: float(run_s)})
 
 
 def hostile_day(seed: int) -> Day:
@@ -108,42 +93,6 @@ def test_what_arrives_later_is_not_in_the_bound() -> None:
             assert bound_ms(known, one, starts) == bound_ms(day, one, starts)
 
 
-@dataclass(frozen=True)
-class Shape:
-    """A stream that fills the pool but for a little, one job of `run_s` on `size` GPUs after the other in equal distances; and jobs that
-    need `large` GPUs in between. `load` in hundredths."""
-
-    run_s: int
-    sizes: tuple[int, ...] = (1,)
-    gpus: int = 8
-    large: tuple[int, ...] = (8,)
-    load: int = 97
-    steps: int = 96
-
-    def day(self) -> Day:
-        jobs, at_ms = list[DayJob](), 0
-        while at_ms < 10 * HOUR_MS:
-            size = self.sizes[len(jobs) % len(self.sizes)]
-            jobs.append(job(f"h{len(jobs):03d}", at_ms, size, self.run_s / 3600, 1.0, 100))
-            at_ms += self.run_s * 1000 * size * 100 // (self.gpus * self.load)
-        jobs += [job(f"v{n}", 1_200_000 * (n + 1), size, 0.7, 1.0, 1) for n, size in enumerate(self.large)]
-        ordered = sorted(jobs, key=lambda one: (one.arrival_ms, one.job_id))
-        return Day("regular", 0, 0, 36.0, self.gpus, NODE_GPUS, "c0", "h100", tuple(ordered), ())
-
-
-SHAPES = {
-    "an hour less a little": Shape(3500),
-    "whole steps": Shape(3600),
-    "a step and a little": Shape(905),
-    "a step less a little, window of one word": Shape(890, steps=48),
-    "pairs": Shape(3500, sizes=(2,)),
-    "all widths": Shape(2650, sizes=(1, 2, 1, 4)),
-    "two nodes, a gang": Shape(3500, gpus=16, large=(16,)),
-    "two nodes, a gang behind a node": Shape(3500, sizes=(1, 2), gpus=16, large=(8, 16)),
-    "four nodes, one after the other": Shape(7000, sizes=(4,), gpus=32, large=(16, 8, 32)),
-}
-
-
 @pytest.mark.parametrize("name", SHAPES)
 def test_a_regular_stream_does_not_move_an_overdue_job_step_by_step(name: str) -> None:
     """What starts beside a place that is waited for has left before it could be taken: to the second, not to the step."""
@@ -158,4 +107,4 @@ def test_regular_streams_are_hostile(name: str) -> None:
     """Without the rule they keep large jobs waiting until they end."""
     day = SHAPES[name].day()
     starts = {one.job_id: one.start_ms for one in played(day, None)}
-    assert max(starts.values()) == starts["v0"] > 10 * HOUR_MS
+    assert max(starts.values()) == starts["v0"] > STREAM_HOURS * HOUR_MS
