@@ -49,8 +49,10 @@ RULES = """
 - **Applications.** The start of an application is not given up: while its executor says nothing, it serves on (no process of it needs its
   executor), its status stays what was said last, and its executor carries out what was decided meanwhile when it is back: other GPUs, a
   start anew if it had ended, a stop if it was placed elsewhere. It loses its GPUs on a node only when that node is lost or drained.
-  At the deadline of a drain its GPUs there are taken at once and others given within its `switch_max`: if that is less than what it
-  holds there, it is short for some steps.
+  While a node drains, an application keeps what it holds there and grows elsewhere, as late as its `switch_max` per step allows and one
+  step ahead, so that the last new GPU is ready when the deadline takes the last old one; meanwhile it may hold more than its peak, by no
+  more than what is on its way out. Only what can't be had elsewhere, or not in the steps that the deadline leaves, is missing at the
+  deadline and given afterwards, `switch_max` a step. (Without a forecast it moves its floor that way, the rest afterwards.)
 - **Lost.** A node silent for too long is lost, its jobs wait for a place again with what they had saved. If the lost attempt turns out to
   have completed after all, that end wins, and a relaunch is stopped. `gpugrid forget NODE` says that it is gone for good: the same,
   at once.

@@ -21,6 +21,7 @@ from services.allocator.core.gpu_states import GpuState
 from services.allocator.core.held import held_blocks
 from services.allocator.core.index import Index, index_of
 from services.allocator.core.layout import Layout, layout_of
+from services.allocator.core.leaving import demand_while_leaving
 from services.allocator.core.near import data_rows, domain_numbers
 from services.allocator.core.precedence import Claims, Precedence, planned_max_of, precedence_of
 from services.allocator.core.problem import (
@@ -273,7 +274,7 @@ def _application(app: App, layout: Layout, precedence: Precedence, policy: Polic
     return Application(
         id=app.app_id,
         priority=app.spec.priority * PRIORITY_ONE + precedence.tier_max,
-        demand=tuple(demand_steps(app, policy, now.domain_ms)),
+        demand=demand_while_leaving(app, demand_steps(app, policy, now.domain_ms), layout, policy, now.domain_ms),
         floor=min(app.spec.floor_gpus, app.spec.peak_gpus),
         held=tuple(sorted(held)) if held else None,
         switch_max=app.spec.switch_max,
@@ -302,7 +303,8 @@ def _reservations(state: State, pool: str, layout: Layout, policy: Policy, now: 
 
 
 def _applications_drained(state: State, pool: str, layout: Layout, policy: Policy, now: Now) -> list[Reservation]:
-    """What applications hold on draining nodes is theirs up to the deadline: jobs are stopped then, applications have moved."""
+    """What applications hold on draining nodes is theirs up to the deadline: jobs are stopped then, applications have moved
+    (`leaving.py`)."""
     rows = []
     for app in state.apps.values():
         for part in app.parts if app.pool == pool else ():

@@ -293,8 +293,9 @@ def _check_scaled(state: State, effect: Scaled, apps: dict[str, set[Card]], poli
     used = app.switched if app.bucket == now.domain_ms // (policy.step_s * 1000) else 0
     # After its peak was lowered an application gives back what the cap lets it, step by step.
     most = max(app.spec.peak_gpus, len(before) - max(0, app.spec.switch_max - used))
-    if len(after) > most:
-        found.append(f"{effect.app_id}: {len(after)} GPUs above its peak {app.spec.peak_gpus}")
+    staying = sum(card in after - before or not _drains(state, card) for card in after)
+    if staying > most:
+        found.append(f"{effect.app_id}: {staying} GPUs above its peak {app.spec.peak_gpus}")
     # What a reservation takes away is nobody's choice.
     chosen = {card for card in before ^ after if card in after or not _taken_away(state, card, policy, now)}
     if before and used + len(chosen) > app.spec.switch_max:
@@ -302,6 +303,12 @@ def _check_scaled(state: State, effect: Scaled, apps: dict[str, set[Card]], poli
     if effect.switched != (len(chosen) if before else 0):
         found.append(f"{effect.app_id}: counts {effect.switched} switches instead of {len(chosen)}")
     return found
+
+
+def _drains(state: State, card: Card) -> bool:
+    """Whether the card is on its way out: an application has it until its node's deadline, beside what it gained elsewhere."""
+    node = state.nodes.get(card[0])
+    return node is not None and node.draining
 
 
 def _taken_away(state: State, card: Card, policy: Policy, now: Now) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 from schemas.commands import DrainNode, UndrainNode
 from schemas.executions import JobReady
 from schemas.jobs import ProbeKind, Readiness
@@ -30,15 +32,44 @@ def drain(driver: Driver, node: str, deadline_s: float) -> Driver:
     return driver.give(DrainNode(node=node, cluster="c0", ordered_ms=driver.now_ms, deadline_s=deadline_s))
 
 
-def test_it_serves_on_a_draining_node_until_the_deadline_and_then_elsewhere() -> None:
+def test_it_serves_on_a_draining_node_until_the_deadline_and_is_elsewhere_a_step_before() -> None:
     driver, node = serving()
     other = {"n00": "n01", "n01": "n00"}[node]
     drain(driver, node, 3 * STEP_MS / 1000)
-    for _ in range(3):
+    for _ in range(2):
         assert held(driver) == [(node, 2)]
         driver.pass_ms(STEP_MS).give()
+    assert sorted(held(driver)) == sorted([(node, 2), (other, 2)])
+    driver.pass_ms(STEP_MS).give()
     assert held(driver) == [(other, 2)]
     assert driver.placement(node).assignments == []
+
+
+def test_with_few_switches_a_step_it_begins_to_grow_elsewhere_in_time_and_is_never_short() -> None:
+    driver, node = serving(floor=4, switch_max=1)
+    drain(driver, node, 6 * STEP_MS / 1000)
+    elsewhere = []
+    for _ in range(8):
+        there = dict(held(driver))
+        elsewhere.append(sum(there.values()) - there.get(node, 0))
+        assert sum(there.values()) >= 4
+        driver.pass_ms(STEP_MS).give()
+    assert elsewhere == [0, 0, 1, 2, 3, 4, 4, 4]
+    assert all(where != node for where, _ in held(driver))
+
+
+def test_an_undrain_lets_it_give_back_what_it_has_too_many_step_by_step() -> None:
+    driver, node = serving(floor=4, switch_max=1)
+    drain(driver, node, 5 * STEP_MS / 1000)
+    driver.pass_ms(3 * STEP_MS).give()
+    counts = [sum(gpus for _, gpus in held(driver))]
+    driver.pass_ms(STEP_MS).give(UndrainNode(node=node, cluster="c0", ordered_ms=driver.now_ms + 1))
+    for _ in range(4):
+        counts.append(sum(gpus for _, gpus in held(driver)))
+        driver.pass_ms(STEP_MS).give()
+    assert counts[0] > 4
+    assert counts[-1] == 4
+    assert all(before - after in (0, 1, -1) for before, after in pairwise(counts))
 
 
 def test_what_the_drain_takes_is_no_switch_and_what_it_gets_back_is_within_the_cap() -> None:
