@@ -76,6 +76,10 @@ REASON_HELP: dict[Reason, tuple[str, ...]] = {
         "Nothing has to be done if the cards come back to its pool; `gpugrid nodes` shows the order, and when it is over.",
         "Otherwise offer sizes that fit beside them, or have the cards left as they are (`gpugrid partition`).",
     ),
+    Reason.CUT_UNDER_WAY: (
+        "Wait: its start is planned for when the cards are empty and cut (`gpugrid nodes` shows the order).",
+        "What runs on these cards may be ended or checkpointed sooner by its owner.",
+    ),
     Reason.CUT_FOR_ANOTHER_POOL: (
         "Offer sizes that fit beside them, or name the pool that they are cut for: `gpugrid nodes` shows how cards are cut.",
         "Have cards cut for its pool again: `gpugrid partition NODE --cards … --pool POOL`.",

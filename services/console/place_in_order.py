@@ -10,6 +10,7 @@ from dataclasses import replace
 
 from schemas.executions import StopCause
 from schemas.rules import Aging
+from services.allocator.core.coming import CUT_S
 from services.allocator.core.config import Policy
 from services.allocator.core.held import losses, protected_until_ms
 from services.allocator.core.layout import layout_of
@@ -57,6 +58,7 @@ def with_state(explanation: Explanation, state: State, policy: Policy, now_ms: i
     order = place_of(state, job, policy, now_ms)
     near = near_parts(state, job, order.pool, now_ms)
     told = [*_lost_place(state, job, now_ms), *_reserved(state, job, order.pool, now_ms)]
+    told += _cut_for_it(state, job, order.pool, now_ms)
     told += [*(part.sentence for part in near), *order.lines()]
     help_ = [
         _aging_help(state.rules.aging, job.submitted_ms, now_ms) if line == AGING_HELP else line
@@ -117,6 +119,26 @@ def _reserved(state: State, job: Job, pool: str, now_ms: int) -> list[str]:
     if len(named) > RESERVATIONS_NAMED_MAX:
         lines.append(f"{len(named) - RESERVATIONS_NAMED_MAX} more: `gpugrid reservations`.")
     return lines
+
+
+def _cut_for_it(state: State, job: Job, pool: str, now_ms: int) -> list[str]:
+    """Which orders bring the slots that it waits for, and how far they are."""
+    if job.reason != Reason.CUT_UNDER_WAY.public_name:
+        return []
+    lines = []
+    for order in (order for order in state.repartitions.values() if order.pool == pool):
+        cards = f"cards {gpu_ranges(order.cards)} of {order.machine}"
+        if order.asked:
+            lines.append(
+                f"Order {order.request_id}: {cards} are being cut for {pool}; that takes {duration_text(CUT_S)} at most."
+            )
+            continue
+        by = f"{moment_text(order.deadline_ms, now_ms)} ({from_now_text(order.deadline_ms, now_ms)})"
+        lines.append(
+            f"Order {order.request_id}: {cards} are cut for {pool} as soon as they are empty; what still runs there by {by} is"
+            " checkpointed and stopped."
+        )
+    return lines[:RESERVATIONS_NAMED_MAX]
 
 
 def _aging_help(aging: Aging, submitted_ms: int, now_ms: int) -> str:

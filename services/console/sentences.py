@@ -30,7 +30,7 @@ HOLDERS_NAMED_MAX = 5
 """More names than that don't help a person; the count follows, `--json` has all."""
 IMPOSSIBLE = (Reason.SIZE_EXCEEDS_POOL, Reason.SIZE_EXCEEDS_CARD, Reason.MEMORY_EXCEEDS_GPU)
 """No waiting helps, so neither a start nor holders are named: what the pool is made of stands in the way."""
-WITHHELD = (Reason.RESERVED, Reason.TO_BE_CUT)
+WITHHELD = (Reason.RESERVED, Reason.TO_BE_CUT, Reason.CUT_UNDER_WAY)
 """Among the holders are orders of operators then, which are no jobs."""
 
 STOP_SENTENCES: dict[StopCause, str] = {

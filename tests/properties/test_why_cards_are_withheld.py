@@ -27,6 +27,7 @@ STEPS = 6
 TOLD = (
     Reason.SIZE_EXCEEDS_POOL,
     Reason.NO_CAPACITY,
+    Reason.CUT_UNDER_WAY,
     Reason.CUT_FOR_ANOTHER_POOL,
     Reason.NODE_DEGRADED,
     Reason.RESERVED,
@@ -43,14 +44,22 @@ def board(seed: int) -> Problem:
     states = [rng.choice((GpuState.USABLE,) * 6 + (GpuState.HELD_ONLY, GpuState.UNUSABLE)) for _ in range(gpus)]
     cards = [CardState.HERE] * gpus
     for gpu in rng.sample(range(gpus), rng.randint(0, gpus // 2)):
-        cards[gpu] = rng.choice((CardState.TO_BE_CUT, CardState.TO_BE_CUT, CardState.ELSEWHERE))
+        cards[gpu] = rng.choice((CardState.TO_BE_CUT, CardState.TO_BE_CUT, CardState.ELSEWHERE, CardState.COMING))
         if cards[gpu] is CardState.ELSEWHERE:
             states[gpu] = GpuState.UNUSABLE
+        elif cards[gpu] is CardState.COMING:
+            states[gpu] = GpuState.USABLE
+    there = rng.randint(1, STEPS)
+    coming = [Reservation("cut", gpu, 1, 0, there) for gpu in range(gpus) if cards[gpu] is CardState.COMING]
     withheld = [Reservation("order", gpu, 1, 0, STEPS) for gpu in range(gpus) if cards[gpu] is CardState.TO_BE_CUT]
     first = rng.randrange(gpus)
     start = rng.choice((0, 0, 2))
     kept = [Reservation("show", first, rng.randint(1, gpus - first), start, start + 2)] if rng.random() < 0.5 else []
-    runs = [RunningBlock(f"r{gpu}", 1000, gpu, 1, 9) for gpu in range(gpus) if rng.random() < 0.15]
+    runs = [
+        RunningBlock(f"r{gpu}", 1000, gpu, 1, 9)
+        for gpu in range(gpus)
+        if cards[gpu] is not CardState.COMING and rng.random() < 0.15
+    ]
     demand = tuple(rng.choice((0, 1, 2)) for _ in range(STEPS))
     size, steps = rng.choice((1, 2, 4, 8)), rng.randint(1, STEPS)
     return build_problem(
@@ -59,7 +68,7 @@ def board(seed: int) -> Problem:
         queued=[QueuedJob("job", 1000, (Option(size, steps),))],
         running=runs,
         applications=[Application("app", 9000, demand)] if rng.random() < 0.5 else [],
-        reservations=withheld + kept,
+        reservations=withheld + coming + kept,
         gpu_state=states,
         card_state=cards if any(cards) else (),
     )
@@ -73,7 +82,10 @@ def naive_reason(problem: Problem, plan: Plan) -> Reason | None:
     inside = {first for low, high in pairwise(borders) for first in range(low, high - size + 1)}
     several = {low for low in borders if low + size in borders}
     blocks = [range(first, first + size) for first in sorted(inside | several) if first + size <= problem.gpus]
-    usable = [state == GpuState.USABLE for state in problem.gpu_state.tolist()]
+    coming = [card == CardState.COMING for card in cards]
+    usable = [
+        state == GpuState.USABLE and not late for state, late in zip(problem.gpu_state.tolist(), coming, strict=True)
+    ]
     apps = {(gpu, step) for _, gpu, start, end in plan.segments.tolist() for step in range(start, end)}
     kept = {
         (gpu, step)
@@ -82,6 +94,8 @@ def naive_reason(problem: Problem, plan: Plan) -> Reason | None:
         for step in range(start, end)
     }
     running = set(problem.running_first.tolist())
+    if plan.start[0] > 0 and any(coming[gpu] for gpu in range(int(plan.first_gpu[0]), int(plan.first_gpu[0]) + size)):
+        return Reason.CUT_UNDER_WAY
     own = {(gpu, step) for gpu, step in kept if cards[gpu] != CardState.TO_BE_CUT}
     held = kept - own
 
@@ -100,7 +114,11 @@ def naive_reason(problem: Problem, plan: Plan) -> Reason | None:
     if all(state == GpuState.UNUSABLE for state in problem.gpu_state.tolist()):
         return Reason.NO_CAPACITY
     if not any(all(usable[gpu] for gpu in block) for block in blocks):
-        cut = any(all(usable[gpu] or cards[gpu] == CardState.ELSEWHERE for gpu in block) for block in blocks)
+        if any(all(usable[gpu] or coming[gpu] for gpu in block) for block in blocks):
+            return Reason.CUT_UNDER_WAY
+        cut = any(
+            all(usable[gpu] or coming[gpu] or cards[gpu] == CardState.ELSEWHERE for gpu in block) for block in blocks
+        )
         return Reason.CUT_FOR_ANOTHER_POOL if cut else Reason.NODE_DEGRADED
     for until in (1, hold):
         if not fits(apps | kept, until):

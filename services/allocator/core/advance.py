@@ -28,7 +28,7 @@ def advance(state: State, record: DecisionMade, step_ms: int) -> Changes:
     if record.kind is RecordKind.DECISION:
         fold_all(state, record.inputs, now, changes)
         enact(state, record.effects, record.sequence, step_ms, now, changes)
-        ask_for_reshapes(state, changes)
+        ask_for_reshapes(state, now, changes)
     move(state, record)
     return changes
 

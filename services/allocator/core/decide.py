@@ -95,7 +95,7 @@ def decide(
         enact(state, planned, sequence, step_ms, now, changes)
         index.touch(effect.job_id for effect in planned if isinstance(effect, Placed | Waits))
         effects = effects + planned
-    ask_for_reshapes(state, changes)
+    ask_for_reshapes(state, now, changes)
     record = _record(state, inputs, covered, effects, now, settings, RecordKind.DECISION, state.epoch, changes)
     move(state, record)
     return Decided(record=record, changes=changes, posed=posed, plans=plans, violations=violations)

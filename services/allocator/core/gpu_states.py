@@ -19,3 +19,4 @@ class CardState(IntEnum):
     HERE = 0
     TO_BE_CUT = 1  # by an order that is open; nothing new until it is over
     ELSEWHERE = 2  # healthy, and cut for another pool
+    COMING = 3  # being cut for this pool: usable from the end of its reservation on

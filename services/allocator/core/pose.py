@@ -15,9 +15,10 @@ from statistics import NormalDist
 from schemas.forecasts import DemandForecast
 from schemas.nodes import Health
 from schemas.records import Now
+from services.allocator.core.coming import coming_ms
 from services.allocator.core.config import Policy
 from services.allocator.core.fixed_point import PRIORITY_ONE
-from services.allocator.core.gpu_states import GpuState
+from services.allocator.core.gpu_states import CardState, GpuState
 from services.allocator.core.held import held_blocks
 from services.allocator.core.index import Index, index_of
 from services.allocator.core.layout import Layout, layout_of
@@ -79,6 +80,7 @@ def pose(
     queued = precedence.queued
     apps = tuple(app for app in state.apps.values() if app.pool == pool)
     data_row, lacking = data_rows(layout.nodes, queued)
+    coming = coming_ms(state, layout, now.domain_ms, remaining_s)
     problem = build_problem(
         steps=policy.steps,
         node_sizes=layout.planned_sizes,
@@ -88,12 +90,12 @@ def pose(
         ],
         running=_running(index.holders(), layout, precedence, policy, now),
         applications=[_application(app, layout, precedence, policy, now) for app in apps],
-        reservations=_reservations(state, pool, layout, policy, now),
+        reservations=_reservations(state, pool, layout, coming, policy, now),
         caps=precedence.admission.caps,
-        gpu_state=_gpu_states(state, layout),
+        gpu_state=_with(_gpu_states(state, layout), coming, GpuState.USABLE),
         domains=domain_numbers(layout.nodes),
         lacking=lacking,
-        card_state=card_states(state, layout),
+        card_state=_with(card_states(state, layout), coming, CardState.COMING),
         penalty_ratio=policy.penalty_ratio,
         decay_end=policy.decay_end,
     )
@@ -282,18 +284,29 @@ def _application(app: App, layout: Layout, precedence: Precedence, policy: Polic
     )
 
 
-def _reservations(state: State, pool: str, layout: Layout, policy: Policy, now: Now) -> list[Reservation]:
-    """What operators reserved, and blocks that are held for jobs whose place is being cleared."""
+def _with(states: list[int], coming: dict[int, int], state: int) -> list[int]:
+    for number in coming:
+        states[number] = state
+    return states
+
+
+def _reservations(
+    state: State, pool: str, layout: Layout, coming: dict[int, int], policy: Policy, now: Now
+) -> list[Reservation]:
+    """What operators reserved, and blocks that are held for jobs whose place is being cleared. `coming`: until when orders to cut cards
+    keep slots closed that are this pool's afterwards."""
     rows = []
     for reserved in state.reservations.values():
         if reserved.node not in layout.first or reserved.until_ms <= now.domain_ms:
             continue
         size = next(node.size for node in layout.nodes if node.node == reserved.node)
         start = max(0, (reserved.from_ms - now.domain_ms) // policy.step_ms)
-        end = -(-(reserved.until_ms - now.domain_ms) // policy.step_ms)
+        cut = reserved.reservation_id.partition("/")[0] in state.repartitions
         for gpu in reserved.gpus or list(range(size)):
             if gpu < size:
                 first = layout.first[reserved.node] + gpu
+                until_ms = coming.get(first, reserved.until_ms) if cut else reserved.until_ms
+                end = -(-(until_ms - now.domain_ms) // policy.step_ms)
                 rows.append(Reservation(reserved.reservation_id, first, 1, int(start), int(end)))
     for job_id, held in held_blocks(state, pool, now.domain_ms):
         end = -(-(held.until_ms - now.domain_ms) // policy.step_ms)

@@ -41,6 +41,7 @@ class Reason(IntEnum):
     WAITS_FOR_BETTER_POOL = 25
     TO_BE_CUT = 26
     CUT_FOR_ANOTHER_POOL = 27
+    CUT_UNDER_WAY = 28
 
     @property
     def public_name(self) -> str:
@@ -72,6 +73,7 @@ SENTENCES: dict[Reason, str] = {
     Reason.RESERVED: "A fitting block is free now, but an operator reserved it.",
     Reason.TO_BE_CUT: "A fitting block is free now, but an operator ordered its cards to be cut anew; they get nothing until then.",
     Reason.CUT_FOR_ANOTHER_POOL: "What would fit is on cards that are cut for another pool at present.",
+    Reason.CUT_UNDER_WAY: "It is to start on cards that are being cut for this pool; nothing can start on them until they are.",
     Reason.BEYOND_WINDOW: "The job may only start after the end of the planning window.",
     Reason.DEPENDENCY: "The job waits for another job to end.",
     Reason.HELD_BY_OPERATOR: "An operator holds the job.",

@@ -2,8 +2,9 @@
 
 A machine whose cards are shared is one node per pool; a node's local index is card x slots per card + slot, so no re-partition ever
 moves one. Of each card the slots of one pool exist, those of the others are absent: how it is cut is what its executor said last.
-A re-partition is a hard row of the grid (reservations of the cards' slots in every pool) from the order on; when nothing is left on
-the cards, the placement of the machine's own node asks the executor to cut them, once, and its answer ends the matter whatever it is.
+A re-partition is a hard row of the grid (reservations of the cards' slots in every pool) from the order on, in the pool that gets them
+until they are expected (`coming.py`); when nothing is left on the cards, the placement of the machine's own node asks the executor to
+cut them, once, and its answer ends the matter whatever it is.
 Refuses: cutting a card that something is on, and knowing how it is done. Read next: `state.py`, the executor's `cards.py`.
 """
 
@@ -91,12 +92,12 @@ def repartition_cards(state: State, event: RepartitionCards, traceparent: str, n
     _withhold(state, order, now)
 
 
-def ask_for_reshapes(state: State, changes: Changes) -> None:
+def ask_for_reshapes(state: State, now: Now, changes: Changes) -> None:
     """Orders whose cards are empty by now, one per machine at a time: its placement says so from this decision on."""
     busy = {order.machine for order in state.repartitions.values() if order.asked}
     for order in state.repartitions.values():
         if order.machine not in busy and not _occupied(state, order):
-            order.asked = True
+            order.asked, order.asked_ms = True, now.domain_ms
             busy.add(order.machine)
             changes.nodes[order.machine] = None
 

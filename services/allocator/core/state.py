@@ -200,7 +200,7 @@ class Cut(Struct):
 
 
 class Repartition(Struct):
-    """Cards that are to be cut for another pool once they are empty. `asked`: they were, and their executor is to do it."""
+    """Cards that are to be cut for another pool once they are empty. `asked`: they were, at `asked_ms`, and their executor is to do it."""
 
     request_id: str
     machine: str
@@ -208,6 +208,7 @@ class Repartition(Struct):
     pool: str
     deadline_ms: int
     asked: bool = False
+    asked_ms: int = 0
 
 
 class Preemption(Struct):

@@ -44,7 +44,7 @@ def reasons_of(problem: Problem, plan: Plan, promised: Ints | None = None) -> In
         shape = (earliest[job], planned[job], *(value for row in rows for value in row))
         if shape not in known:
             known[shape] = int(_reason(problem, now, rows, earliest[job], planned[job]))
-        reasons[job] = known[shape]
+        reasons[job] = Reason.CUT_UNDER_WAY if planned[job] and now.is_coming(plan, job) else known[shape]
     return reasons
 
 
@@ -86,16 +86,18 @@ class Openings:
             first = int(plan.first_gpu[job])
             block = self.batch[first : first + int(problem.option_gpus[plan.option[job]])]
             np.minimum(block, plan.start[job], out=block)
-        usable = problem.gpu_state == GpuState.USABLE
+        cards = problem.card_state if len(problem.card_state) else np.full(gpus, CardState.HERE, np.int64)
+        self._coming, self._problem = cards == CardState.COMING, problem
+        usable = (problem.gpu_state == GpuState.USABLE) & ~self._coming
         idle = usable & (self.guard > 0) & (self.batch > 0)
         self.any_gpu = bool((problem.gpu_state != GpuState.UNUSABLE).any())
         self.free_count = int((idle & (self.reserved > 0)).sum())
         # per mask: GPUs that are open at step 0, and the step from which each is needed by somebody else
-        cards = problem.card_state if len(problem.card_state) else np.full(gpus, CardState.HERE, np.int64)
         always = np.full(gpus, steps, np.int64)
         self._masks = {
             "usable": (usable, always),
-            "usable_or_cut": (usable | (cards == CardState.ELSEWHERE), always),
+            "usable_or_coming": (usable | self._coming, always),
+            "usable_or_cut": (usable | self._coming | (cards == CardState.ELSEWHERE), always),
             "free": (idle & (self.reserved > 0), np.minimum(self.guard, self.reserved)),
             "free_or_reserved": (idle & (cards != CardState.TO_BE_CUT), self.guard),
             "free_or_withheld": (idle, self.guard),
@@ -109,6 +111,11 @@ class Openings:
             self._masks["unpromised"] = (self._masks["free"][0], until)
         self._topology, self._steps = problem.topology, steps
         self._known: dict[tuple[str, int, int], bool] = {}
+
+    def is_coming(self, plan: Plan, job: int) -> bool:
+        """Whether a planned job is to start on slots that aren't there yet."""
+        first = int(plan.first_gpu[job])
+        return bool(self._coming[first : first + int(self._problem.option_gpus[plan.option[job]])].any())
 
     def has_block(self, mask: str, k: int, hold: int = 0) -> bool:
         """Whether a block of class k lies in the mask and stays open for `hold` steps."""
@@ -132,6 +139,8 @@ def _reason(problem: Problem, now: Openings, rows: list[tuple[int, int]], earlie
     if earliest > 0:
         return Reason.NOT_BEFORE
     if not any(now.has_block("usable", k) for k, _ in rows):
+        if any(now.has_block("usable_or_coming", k) for k, _ in rows):
+            return Reason.CUT_UNDER_WAY
         cut = any(now.has_block("usable_or_cut", k) for k, _ in rows)
         return Reason.CUT_FOR_ANOTHER_POOL if cut else Reason.NODE_DEGRADED
     if not any(now.has_block("free", k) for k, _ in rows):

@@ -83,7 +83,7 @@ class LogWalk:
             for sentence in verify_commit(state, record.effects, POLICY, now):
                 self._wrong(record.sequence, sentence)
             enact(state, record.effects, record.sequence, POLICY.step_ms, now, changes)
-            ask_for_reshapes(state, changes)
+            ask_for_reshapes(state, now, changes)
         move(state, record)
         for job_id in changes.jobs:
             job = state.jobs.get(job_id)

@@ -80,7 +80,10 @@ def test_a_card_is_cut_anew_only_when_it_is_empty_and_then_offers_its_slots() ->
     driver.give(order("p1", [6, 7], HALF, driver.now_ms))
     assert driver.placement(MACHINE).reshape is None
     driver.give(half_job("h", 1), build.forecast("h", {1: 600}))
-    assert driver.job("h").reason == "no_capacity"
+    assert driver.job("h").reason == "cut_under_way"
+    assert driver.job("h").planned_start_p50_ms == driver.now_ms + 2 * driver.settings.policy.step_ms, (
+        "an hour, and a cut"
+    )
     driver.give(build.completed("w", MACHINE, driver.now_ms))
     assert driver.placement(MACHINE).reshape == Reshape(request_id="p1", cards=[6, 7], pool=HALF)
     driver.give(build.accepted("w2", 1), build.forecast("w2", {1: 600}))
