@@ -46,7 +46,7 @@ class Audit:
             fold_all(state, record.inputs, now, changes)
             self._judge(record, now)
             enact(state, record.effects, record.sequence, self._policy.step_ms, now, changes)
-            ask_for_reshapes(state, changes)
+            ask_for_reshapes(state, now, changes)
         move(state, record)
 
     def _judge(self, record: DecisionMade, now: Now) -> None:
