@@ -59,4 +59,6 @@ SHAPES = {
     "two nodes, a gang": Shape(3500, gpus=16, large=(16,)),
     "two nodes, a gang behind a node": Shape(3500, sizes=(1, 2), gpus=16, large=(8, 16)),
     "four nodes, one after the other": Shape(7000, sizes=(4,), gpus=32, large=(16, 8, 32)),
+    "longer than the window": Shape(9000, steps=8),
+    "much longer than the window, a gang": Shape(14_000, gpus=16, large=(16, 8), steps=8),
 }

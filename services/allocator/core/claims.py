@@ -141,19 +141,20 @@ class _Claims:
         problem, steps = self._problem, self._problem.steps
         most = self._smallest(row) if self._is_overdue(row) else self._most(row)
         best: tuple[int, int, int] | None = None
-        closed = np.concatenate(([0], np.cumsum(problem.gpu_state != GpuState.USABLE)))
+        unusable = np.concatenate(([0], np.cumsum(problem.gpu_state != GpuState.USABLE)))
         for option in range(int(problem.option_ptr[row]), int(problem.option_ptr[row + 1])):
             size, level = int(problem.option_gpus[option]), int(problem.option_class[option])
             if level < 0 or (most and size > most):
                 continue
             firsts = _blocks(problem, level)
-            firsts = firsts[closed[firsts + size] == closed[firsts]]
+            firsts = firsts[unusable[firsts + size] == unusable[firsts]]
             ready = _block_max(self._left_ms, size)[firsts]
             if len(firsts):
                 at = int(np.lexsort((firsts, ready))[0])
                 best = min(best or (1 << 62, 0, 0), (int(ready[at]), option, int(firsts[at])))
-        if best is not None and best[0] >= steps * self._policy.step_ms:
-            self._keep(Pin(problem.job_ids[row], row, best[1], best[2], steps, steps - 1), best[0])
+        closed = -1 if best is None else min(steps - 1, best[0] // self._policy.step_ms)
+        if best is not None and closed > steps - ROUNDED_STEPS:  # else something else is in its way
+            self._keep(Pin(problem.job_ids[row], row, best[1], best[2], steps, closed), best[0])
 
     def _closed(self, beside: Problem, row: int, size: int, step: int, ready_ms: int) -> int:
         """From which step on its block is closed to others: whole steps before it is ready; where it waits for the maximum of a group, a
