@@ -54,6 +54,7 @@ REASONS = {
     "reserved": "reserved",
     "to_be_cut": "cards to be cut",
     "cut_for_another_pool": "cards cut elsewhere",
+    "cut_under_way": "cards being cut",
 }
 """Short enough for a narrow column; the public names stand in docs, the sentences in `gpugrid why`."""
 BAR = "▏▎▍▌▋▊▉█"
