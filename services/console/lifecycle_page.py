@@ -46,9 +46,11 @@ RULES = """
 - **A start nobody confirms.** An executor that says nothing about a placement for 15 minutes is taken to be away: the job waits for
   another place with the cause `start_timeout`, which is no failure, and its node gets nothing new until its executor speaks, or for
   half an hour.
-- **Applications.** The start of an application is not given up: while its executor says nothing, it serves on (no process of it needs its
-  executor), its status stays what was said last, and its executor carries out what was decided meanwhile when it is back: other GPUs, a
-  start anew if it had ended, a stop if it was placed elsewhere. It loses its GPUs on a node only when that node is lost or drained.
+- **Applications.** The start of an application with a readiness probe is given up like that of a job, node by node: after 15 minutes
+  without a word about it its GPUs there are taken back, and it gets others. One without a probe counts as serving where it is placed.
+  Once its executor has spoken of it, it serves on through any silence (no process of it needs its executor), its probe answered or not;
+  its status stays what was said last, and its executor carries out what was decided meanwhile when it is back: other GPUs, a start anew
+  if it had ended, a stop if it was placed elsewhere. From then on it loses its GPUs on a node only when that node is lost or drained.
   While a node drains, an application keeps what it holds there and grows elsewhere, as late as its `switch_max` per step allows and one
   step ahead, so that the last new GPU is ready when the deadline takes the last old one; meanwhile it may hold more than its peak, by no
   more than what is on its way out. Only what can't be had elsewhere, or not in the steps that the deadline leaves, is missing at the

@@ -29,6 +29,7 @@ def release_node(state: State, node: str, now: Now, changes: Changes) -> None:
         if any(part.node == node for part in app.parts):
             changes.app(app)
             app.parts = [part for part in app.parts if part.node != node]
+            app.unheard.pop(node, None)
 
 
 def node_forgotten(state: State, event: NodeForgotten, traceparent: str, now: Now, changes: Changes) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from services.allocator.core.commit import limit_ms
 from services.allocator.core.config import Policy
 from services.allocator.core.index import index_of
-from services.allocator.core.silence import start_due_wall_ms
+from services.allocator.core.silence import serving_due_wall_ms, start_due_wall_ms
 from services.allocator.core.state import State
 
 
@@ -35,4 +35,5 @@ def due_wall_ms(state: State, policy: Policy) -> int | None:
     for job in index.placed.values():
         if (due_ms := start_due_wall_ms(job)) is not None:
             waiting.append(due_ms)
+    waiting += [due_ms for app in state.apps.values() if (due_ms := serving_due_wall_ms(app)) is not None]
     return min(waiting) if waiting else None

@@ -8,7 +8,7 @@ from schemas.records import Now
 from services.allocator.core.lifecycle import move, order_stop
 from services.allocator.core.phases import Happening
 from services.allocator.core.promises import promise_of
-from services.allocator.core.state import Changes, Part, Preemption, State
+from services.allocator.core.state import App, Changes, Part, Preemption, State
 
 
 def enact(state: State, effects: list[Effect], sequence: int, step_ms: int, now: Now, changes: Changes) -> None:
@@ -48,11 +48,21 @@ def _placed(state: State, effect: Placed, sequence: int, now: Now, changes: Chan
 def _scaled(state: State, effect: Scaled, step_ms: int, now: Now, changes: Changes) -> None:
     app = state.apps[effect.app_id]
     changes.app(app)
+    before = {part.node for part in app.parts}
     app.parts = [Part(node=placed.node, gpus=list(placed.gpus)) for placed in effect.placed]
+    app.unheard = _unheard(app, before, now)
     bucket = now.domain_ms // step_ms
     app.switched = effect.switched if app.bucket != bucket else app.switched + effect.switched
     app.bucket = bucket
     changes.app(app)
+
+
+def _unheard(app: App, before: set[str], now: Now) -> dict[str, int]:
+    """Nodes that have still to say a word about an application that can be asked whether it serves."""
+    known, there = app.unheard, [part.node for part in app.parts]
+    if app.spec.readiness is None:
+        return {}
+    return {node: known.get(node, now.wall_ms) for node in there if node in known or node not in before}
 
 
 def _preempted(state: State, effect: Preempted, now: Now, changes: Changes) -> None:

@@ -154,6 +154,12 @@ def take_report(node: Node, event: executions.NodeReported) -> None:
     node.quarantined = sorted(held.gpu for held in event.quarantined)
 
 
+def _heard_of(state: State, app_id: str, node: str) -> None:
+    """Its executor has said a word about an application: from then on only the node's loss or a drain takes it from there."""
+    if app_id in state.apps:
+        state.apps[app_id].unheard.pop(node, None)
+
+
 def _taken(job: Job, node: str) -> None:
     """Its executor has it in hand, even if it has not started yet."""
     for part in job.parts:
@@ -191,6 +197,9 @@ def _heard(fold: ExecutionFold) -> ExecutionFold:
     def folded(state: State, event: Any, traceparent: str, now: Now, changes: Changes) -> None:
         if event.node in state.nodes:
             state.nodes[event.node].silent_until_ms = 0
+        spoken_of = event.running if isinstance(event, executions.NodeReported) else [event]
+        for about in spoken_of:
+            _heard_of(state, about.job_id, event.node)
         fold(state, event, traceparent, now, changes)
 
     return folded

@@ -202,3 +202,5 @@ def _vacate(state: State, node: Node, now: Now, changes: Changes) -> None:
                 if part.node == node.node:
                     part.gpus = [gpu for gpu in part.gpus if gpu not in absent]
             app.parts = [part for part in app.parts if part.gpus]
+            there = {part.node for part in app.parts}
+            app.unheard = {name: since_ms for name, since_ms in app.unheard.items() if name in there}

@@ -119,7 +119,8 @@ class Job(Struct):
 class App(Struct):
     """A real-time application and the GPUs it holds. `switched` counts GPUs gained plus lost since `bucket` (a step index).
 
-    `ready`: nodes on which it serves by its declared probe; without a probe it is not asked.
+    `ready`: nodes on which it serves by its declared probe; without a probe it is not asked. `unheard`: of one with a
+    probe, nodes whose executor has not said a word about it, with the wall time since when it is placed there.
     """
 
     app_id: str
@@ -134,6 +135,7 @@ class App(Struct):
     switched: int = 0
     since_ms: int = 0
     ready: list[str] = field(default_factory=list)
+    unheard: dict[str, int] = field(default_factory=dict)
 
 
 class Node(Struct):

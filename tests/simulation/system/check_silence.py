@@ -1,4 +1,5 @@
-"""Judges what an executor's silence takes from applications: nothing. Only jobs' starts are given up; an application waits where it is.
+"""Judges what an executor's silence takes from applications: nothing once it has said a word about them. Starts that nobody confirms are
+given up, those of applications like those of jobs.
 
 Owns: who held what before and after a decision's inputs. Refuses: nodes that these inputs speak of, since those may be gone or cut anew.
 Read next: `check_log.py` (who asks), docs/executors.md.
@@ -16,8 +17,8 @@ Held = dict[str, set[str]]
 
 
 def held_by_applications(state: State) -> Held:
-    """Nodes by application."""
-    return {app_id: {part.node for part in app.parts} for app_id, app in state.apps.items()}
+    """Nodes by application, but for those that never said a word about it."""
+    return {app_id: {part.node for part in app.parts} - app.unheard.keys() for app_id, app in state.apps.items()}
 
 
 def taken_in_silence(before: Held, state: State, inputs: Sequence[DecisionInput]) -> list[str]:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from itertools import pairwise
 
+from msgspec.structs import replace
+
 from schemas.commands import DrainNode, UndrainNode
-from schemas.executions import JobReady
+from schemas.executions import JobReady, StopCause
 from schemas.jobs import ProbeKind, Readiness
 from schemas.nodes import Health
 from schemas.status import JobState
+from services.allocator.core.due import due_wall_ms
 from services.allocator.core.silence import START_WALL_MS_MAX
 from tests import build
 from tests.allocator_driver import POLICY, Driver
@@ -92,13 +95,52 @@ def test_an_undrain_in_time_leaves_it_where_it_is() -> None:
 
 
 def test_a_silent_executor_takes_nothing_from_it() -> None:
-    """Unlike a job's start, that of an application is not given up: its executor starts it whenever it comes back."""
+    """Once its executor has said that it has it, an application serves on without it, whether its probe was answered or not."""
     driver, node = serving(readiness=Readiness(kind=ProbeKind.TCP))
-    driver.pass_ms(5 * START_WALL_MS_MAX).give()
+    driver.give(build.started("web", node, driver.now_ms)).pass_ms(5 * START_WALL_MS_MAX).give()
     assert (held(driver), driver.status("web").state) == ([(node, 2)], JobState.STARTING)
     ready = JobReady(job_id="web", attempt=1, node=node, cluster="c0", time_ms=driver.now_ms, ready=True)
     driver.give(ready).pass_ms(5 * START_WALL_MS_MAX).give()
     assert (held(driver), driver.status("web").state) == ([(node, 2)], JobState.RUNNING)
+
+
+def test_a_start_that_nobody_confirms_is_given_up_and_made_elsewhere_like_a_jobs() -> None:
+    driver, node = serving(readiness=Readiness(kind=ProbeKind.TCP))
+    other = {"n00": "n01", "n01": "n00"}[node]
+    assert due_wall_ms(driver.state, POLICY) == driver.wall_ms + START_WALL_MS_MAX
+    driver.pass_ms(START_WALL_MS_MAX - 1).give()
+    assert held(driver) == [(node, 2)]
+    driver.pass_ms(1).give()
+    assert held(driver) == [(other, 2)]
+    assert driver.placement(node).assignments == [], "what starts late after all is stopped"
+    assert not driver.state.nodes[node].takes_new
+    driver.give(build.started("web", other, driver.now_ms))
+    driver.give(build.stopped("web", node, driver.now_ms, StopCause.FENCED))
+    assert driver.state.nodes[node].takes_new, "its executor speaks again"
+    driver.pass_ms(5 * START_WALL_MS_MAX).give()
+    assert held(driver) == [(other, 2)]
+
+
+def test_without_a_probe_it_counts_as_serving_and_stays() -> None:
+    driver, node = serving()
+    driver.pass_ms(5 * START_WALL_MS_MAX).give()
+    assert (held(driver), driver.status("web").state) == ([(node, 2)], JobState.RUNNING)
+    assert due_wall_ms(driver.state, POLICY) is None
+
+
+def test_growing_on_a_node_that_has_it_is_no_new_start() -> None:
+    driver, node = serving(readiness=Readiness(kind=ProbeKind.TCP))
+    driver.give(build.started("web", node, driver.now_ms))
+    known = driver.state.apps["web"]
+    driver.give(application_again(floor=4, at_ms=known.accepted_ms + 1))
+    assert held(driver) == [(node, 4)]
+    driver.pass_ms(5 * START_WALL_MS_MAX).give()
+    assert held(driver) == [(node, 4)]
+
+
+def application_again(floor: int, at_ms: int):
+    changed = build.application("web", floor=floor, peak=floor, switch_max=2, readiness=Readiness(kind=ProbeKind.TCP))
+    return replace(changed, accepted_ms=at_ms)
 
 
 def test_a_lost_node_moves_it_and_what_may_still_run_there_is_no_longer_wanted() -> None:
