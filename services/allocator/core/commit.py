@@ -20,7 +20,7 @@ from services.allocator.core.heuristic import decision_iterations
 from services.allocator.core.holders import Holders
 from services.allocator.core.index import index_of
 from services.allocator.core.layout import pools_of
-from services.allocator.core.leaving import within_peak
+from services.allocator.core.leaving import while_leaving, within_peak
 from services.allocator.core.plan import Plan
 from services.allocator.core.planned_starts import agreed, keep_promises
 from services.allocator.core.pool_choice import choose_pools
@@ -174,7 +174,8 @@ def _scalings(posed: Posed, plan: Plan, policy: Policy, now: Now) -> list[Scaled
             for number in posed.layout.numbers(part.node, part.gpus)
         )
         used = app.switched if app.bucket == now.domain_ms // policy.step_ms else 0
-        wanted = with_spare(posed, row, plan.app_gpus(row, 0), held, idle, policy, used)
+        wanted = while_leaving(posed, row, plan.app_gpus(row, 0), held, taken, idle, used)
+        wanted = with_spare(posed, row, wanted, held, idle, policy, used)
         wanted = within_peak(app, posed.layout, wanted, held)
         if wanted == held:
             continue

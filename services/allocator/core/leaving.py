@@ -9,10 +9,18 @@ deadline wins. Read next: `pose.py` (who asks), `commit.py`, `verify_commit.py`.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
 
 from services.allocator.core.config import Policy
+from services.allocator.core.gpu_states import GpuState
 from services.allocator.core.layout import Layout
 from services.allocator.core.state import App
+
+if TYPE_CHECKING:  # the problem is posed with what is asked for here
+    from services.allocator.core.pose import Posed
 
 
 def demand_while_leaving(
@@ -42,6 +50,27 @@ def demand_while_leaving(
         if step >= min(leaving):
             found[step] = max(found[step], found[step - 1] - app.spec.switch_max)
     return tuple(found)
+
+
+def while_leaving(
+    posed: Posed, row: int, wanted: list[int], held: list[int], taken: set[int], idle: NDArray[np.bool_], used: int
+) -> list[int]:
+    """What application `row` holds now, if the plan gives it less than it asks for while it leaves: the planner takes the deadline's loss
+    for one by choice and begins to shrink before it. It keeps what it has on draining nodes, and grows on idle GPUs within the cap."""
+    app, asked = posed.apps[row], int(posed.problem.app_demand[row, 0])
+    going = _draining(posed.layout)
+    kept = [
+        gpu for gpu in held if gpu in going and gpu not in taken and posed.problem.gpu_state[gpu] != GpuState.UNUSABLE
+    ]
+    if not kept or len(wanted) >= asked:
+        return wanted
+    found = set(wanted)
+    found.update([gpu for gpu in kept if gpu not in found][: asked - len(found)])
+    switched = len((found ^ set(held)) - (taken - found))
+    room = min(asked - len(found), app.spec.switch_max - used - switched)
+    gained = [gpu for gpu in np.flatnonzero(idle)[::-1].tolist() if gpu not in found][: max(0, room)]
+    idle[gained] = False
+    return sorted(found.union(gained))
 
 
 def within_peak(app: App, layout: Layout, wanted: list[int], held: list[int]) -> list[int]:
