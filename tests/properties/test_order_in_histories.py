@@ -173,7 +173,6 @@ def test_all_parts_of_the_formula_at_once(seed: int) -> None:
     assert found.compared > 20
 
 
-@pytest.mark.xfail(strict=True, reason="use fades a little at every end, along a line that is flatter than the power")
 def test_a_gpu_hour_counts_half_after_a_half_life_however_many_jobs_ended_since() -> None:
     week_ms = 7 * 24 * HOUR_MS
     use = charged(Use(), GPUS, 0, 10 * HOUR_MS, week_ms / 1000, 1)

@@ -2,9 +2,9 @@
 
 A job may take a place only from queues that are `preemptible`, from jobs that checkpoint and have run for the queue's
 `runtime_min_s` since they were (re)started, never twice from the same one, from none more often than its own queue allows, and only
-if the plan without its victims really starts it now and that saves more than it loses. Of all blocks it takes the one with the least
-work at stake: GPU-seconds since the last checkpoint, and those of writing one. The block is then held for it: `held_blocks` are
-reservations to everybody else, `due_starts` places it when the last victim has gone.
+if the plan without its victims really starts it now and that saves more waiting than saving their work costs. Of all blocks it takes
+the one with the least work at stake: GPU-seconds since the last checkpoint, and those of writing one. The block is then held for it:
+`held_blocks` are reservations to everybody else, `due_starts` places it when the last victim has gone.
 """
 
 from __future__ import annotations
@@ -41,6 +41,11 @@ TRIED_MAX = 4
 class _Victim:
     job: Job
     cost: int  # GPU-seconds at stake
+
+    @property
+    def saving(self) -> float:
+        """What a stop costs, as it saves its work first: priority × GPU-seconds of writing the checkpoint."""
+        return self.job.spec.priority * PRIORITY_ONE * self.job.gpus * self.job.spec.checkpoint.cost_s
 
 
 def preemptions(
@@ -137,7 +142,7 @@ def _for_job(
         return None  # others have it now; the next decision sees them run and looks again
     save_s = max(victims[name].job.spec.checkpoint.wait_s for name in stopped)
     wait_saved_s = max(0.0, steps * policy.step_s - save_s)
-    loses = sum(victims[name].job.spec.priority * PRIORITY_ONE * victims[name].cost for name in stopped)
+    loses = sum(victims[name].saving for name in stopped)
     if int(posed.problem.job_priority[row]) * size * wait_saved_s <= loses:
         return None
     return Preempted(

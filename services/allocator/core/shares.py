@@ -21,7 +21,8 @@ HALVINGS_MAX = 40
 
 
 class Use(Struct):
-    """GPU milliseconds that ended jobs used, as of a moment; later they count less."""
+    """GPU milliseconds that ended jobs used, as of a moment; later they count less. What was used after that moment is in it as what
+    it would have had to be then, so that every GPU-hour fades along the same curve, however often something is added."""
 
     gpu_ms: int = 0
     as_of_ms: int = 0
@@ -33,9 +34,15 @@ def faded(use: Use, now_ms: int, half_life_s: float) -> int:
 
 
 def charged(use: Use, gpus: int, from_ms: int, until_ms: int, half_life_s: float, slots_per_card: int) -> Use:
-    """The use after a job ended, in time of whole cards."""
-    now_ms = max(use.as_of_ms, until_ms)
-    return Use(faded(use, now_ms, half_life_s) + gpus * max(0, until_ms - from_ms) // slots_per_card, now_ms)
+    """The use after a job ended, in time of whole cards. The moment moves by whole half-lives only: fading a little at every end would
+    leave more than half after one, since the straight line between them is flatter than the power where it begins."""
+    used = gpus * max(0, until_ms - from_ms) // slots_per_card
+    half_ms = max(1, int(half_life_s * 1000))
+    if use.gpu_ms == 0:
+        return Use(used, max(use.as_of_ms, until_ms))
+    halvings, rest_ms = divmod(max(0, until_ms - use.as_of_ms), half_ms)
+    left = _halved(use.gpu_ms, halvings * half_ms, half_ms)
+    return Use(left + used * 2 * half_ms // (2 * half_ms - rest_ms), use.as_of_ms + halvings * half_ms)
 
 
 def share_factors(rules: Rules, use: Mapping[str, int], teams: Iterable[str]) -> dict[str, int]:

@@ -1,6 +1,6 @@
 """The independent check of one place taken by rule: `verify_commit` for the effect `preempted`. Shares no code with planning.
 
-Owns: who may take it from whom, how often a job may lose its place, and that the taker's waiting outweighs the victims' work.
+Owns: who may take it from whom, how often a job may lose its place, and that the taker's waiting outweighs what saving costs.
 Read next: docs/policy.md, "Taking a place".
 """
 
@@ -54,13 +54,14 @@ def check_preempted(state: State, effect: Preempted, effects: list[Effect], poli
             found.append(f"{name} holds nothing of the block taken for {effect.job_id}")
         unsaved_s = (now.domain_ms - max(victim.started_ms, victim.saved_ms)) / 1000
         stake = victim.gpus * (unsaved_s + victim.spec.checkpoint.cost_s)
-        lost_gpu_s, lost = lost_gpu_s + stake, lost + victim.spec.priority * 1000 * max(0.0, stake - 1)
+        lost_gpu_s += stake
+        lost += victim.spec.priority * 1000 * victim.gpus * victim.spec.checkpoint.cost_s
     if effect.wait_saved_s > policy.steps * policy.step_s:
         found.append(f"{effect.job_id} can't save {effect.wait_saved_s:g} s of waiting, nobody plans that far")
     if effect.at_stake_gpu_s < lost_gpu_s - len(effect.victims):
         found.append(f"{effect.job_id} tells {effect.at_stake_gpu_s:g} GPU-seconds at stake instead of {lost_gpu_s:g}")
     if most * len(cards) * effect.wait_saved_s <= lost:
-        found.append(f"{effect.job_id} takes a place for less waiting than the work it costs")
+        found.append(f"{effect.job_id} takes a place for less waiting than saving the work costs")
     return found
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from random import Random
 
 import pytest
+from msgspec.structs import replace as changed
 
 from schemas.commands import ChangeRules
 from schemas.decisions import Preempted, Waits
@@ -92,20 +93,17 @@ def test_who_was_to_take_a_place_by_a_refused_plan_is_not_told_so() -> None:
     assert [(effect.job_id, effect.reason, effect.holders) for effect in told] == [("now", "planned_later", [])]
 
 
-def test_no_place_is_taken_for_less_waiting_than_the_work_it_may_cost() -> None:
-    """Five and a half hours of eight GPUs for one hour of waiting: no. Once the work is saved: yes."""
+@pytest.mark.parametrize(("cost_s", "victims"), [(10_000.0, set()), (30.0, {"n8"})])
+def test_no_place_is_taken_for_less_waiting_than_saving_the_work_costs(cost_s: float, victims: set[str]) -> None:
+    """To write for three hours so that somebody waits one hour less, at half its priority: no, 4 x 10,000 is more than 9 x 3,540."""
     driver = one_node()
-    night(driver, "n8", 8)
+    night(driver, "n8", 8, checkpoint=changed(SAVES, cost_s=cost_s), priority=4)
     driver.pass_ms(11 * HOUR_MS // 2)
     submit(driver, "now", 8, queue="urgent", priority=9)
-    assert stopping(driver) == set()
-    saved = JobCheckpointed(
-        job_id="n8", attempt=1, node="n0", cluster=build.CLUSTER, time_ms=driver.now_ms, fraction=0.9
-    )
-    driver.give(saved)
-    assert stopping(driver) == {"n8"}
-    [taken] = [effect for effect in driver.log[-1].effects if isinstance(effect, Preempted)]
-    assert (taken.wait_saved_s, taken.at_stake_gpu_s) == (3600 - 60, 8 * 30)
+    assert stopping(driver) == victims
+    taken = [effect for effect in driver.log[-1].effects if isinstance(effect, Preempted)]
+    told = [(effect.wait_saved_s, effect.at_stake_gpu_s) for effect in taken]
+    assert told == [(3600 - 60, 8 * (11 * 1800 + 30))] * len(victims)
 
 
 @pytest.mark.parametrize(

@@ -205,7 +205,7 @@ BREACHES: dict[str, tuple[Callable[[Driver], Preempted], str]] = {
     "too often": (_of_state("b", preempted_ms=[build.START_MS + 1] * 3), "b has lost its place 3 times in 86400 s"),
     "from one that took its place itself": (_of_state("b", took_place=True), "b took its place by rule itself"),
     "for less than it costs": (
-        lambda d: replace(taken(d, "a", "b"), wait_saved_s=1200.0), "for less waiting than the work it costs"
+        lambda d: replace(taken(d, "a", "b"), wait_saved_s=9.0), "for less waiting than saving the work costs"
     ),
     "telling less than is at stake": (
         lambda d: replace(taken(d, "a", "b"), at_stake_gpu_s=7 * 3630.0),

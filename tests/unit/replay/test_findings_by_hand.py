@@ -51,7 +51,13 @@ def rolled(day: Day) -> Rolled:
     ]
     overruns = [Overrun("b", at(1.75), 900.0, 1800.0, 8, 1)]
     return Rolled(
-        attempts, holds, blocks, {}, 7, overruns, {"b": (at(1), at(1.5)), "c": (at(2), at(5)), "x": (at(9), at(9))}
+        attempts,
+        holds,
+        blocks,
+        {},
+        decisions=7,
+        overruns=overruns,
+        first_promise={"b": (at(1), at(1.5)), "c": (at(2), at(5)), "x": (at(9), at(9))},
     )
 
 
