@@ -52,12 +52,12 @@ class QueueRules(Limits, frozen=True, kw_only=True, omit_defaults=True, forbid_u
 
 class Aging(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
     """From `after_s` of waiting on a job gains `per_hour` priority, up to `priority_max`; from `overdue_s` on it goes before all
-    that is not overdue. None: never."""
+    that is not overdue: a week unless said otherwise, so that nobody starves where nobody made rules. None: never."""
 
     after_s: DurationS = 1800.0
     per_hour: Annotated[float, Meta(ge=0, le=100)] = 0.25
     priority_max: Annotated[float, Meta(ge=0, le=100)] = 4.0
-    overdue_s: DurationS | None = None
+    overdue_s: DurationS | None = 604_800.0
 
 
 class PlannedStarts(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):

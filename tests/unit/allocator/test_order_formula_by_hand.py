@@ -189,7 +189,12 @@ def test_all_parts_of_one_job_by_hand() -> None:
 @pytest.mark.parametrize(("waited_s", "overdue"), [(7199, False), (7200, True), (10_000, True)])
 def test_overdue_begins_exactly_at_its_time(waited_s: int, overdue: bool) -> None:
     assert standing(waiting(hours=waited_s / 3600), Aging(overdue_s=7200)).overdue is overdue
-    assert not standing(waiting(hours=waited_s / 3600)).overdue, "nobody is without the rule"
+    assert not standing(waiting(hours=waited_s / 3600), Aging(overdue_s=None)).overdue, "nobody is without the rule"
+
+
+@pytest.mark.parametrize(("days", "overdue"), [(6.99, False), (7, True)])
+def test_where_nobody_made_rules_a_job_is_overdue_after_a_week(days: float, overdue: bool) -> None:
+    assert standing(waiting(hours=days * 24), Rules().aging).overdue is overdue
 
 
 def test_the_planner_is_handed_these_numbers() -> None:

@@ -45,7 +45,7 @@ def parts(rig: Rig) -> dict[str, dict[str, Any]]:
 
 
 def test_where_no_rule_says_anything_the_declared_priority_is_all() -> None:
-    rig = waiting(Rules(version=1, aging=Aging(per_hour=0)))
+    rig = waiting(Rules(version=1, aging=Aging(per_hour=0, overdue_s=None)))
     rig.clock.at_ms += 10 * HOUR_MS
     assert order(rig) == {"pool": "h100", "priority": 3.0, "declared": 3.0, "parts": [], "position": 1}
     text = told(rig)
@@ -55,7 +55,7 @@ def test_where_no_rule_says_anything_the_declared_priority_is_all() -> None:
 
 def test_aging_tells_what_it_adds_and_when_it_is_at_its_most() -> None:
     rig = waiting()
-    assert parts(rig) == {}, "half an hour has to pass first"
+    assert parts(rig).keys() == {"overdue"}, "half an hour has to pass first"
     rig.clock.at_ms += round(4.5 * HOUR_MS)
     assert "It counts with priority 4 now; 3 of it is declared." in told(rig)
     assert "Aging: +1, as it was submitted 4 h 30 min ago; it grows by 0.25 per hour beyond 30 min, up to 4." in told(
@@ -120,7 +120,9 @@ def test_a_job_for_a_pool_that_is_not_there_has_a_place_too() -> None:
     rig = Rig().give(build.node("n00", order=0))
     accepted = msgspec.structs.replace(build.accepted("second", 8), pools=["nowhere"])
     rig.give(accepted, build.forecast("second", {8: 600}))
-    assert order(rig) == {"pool": "nowhere", "priority": 3.0, "declared": 3.0, "parts": [], "position": 1}
+    found = order(rig)
+    assert [part["rule"] for part in found.pop("parts")] == ["overdue"]
+    assert found == {"pool": "nowhere", "priority": 3.0, "declared": 3.0, "position": 1}
 
 
 def test_overdue_tells_from_when_on_and_advice_follows_the_rules() -> None:
@@ -137,8 +139,9 @@ def test_overdue_tells_from_when_on_and_advice_follows_the_rules() -> None:
 @pytest.mark.parametrize(
     ("aging", "advice"),
     [
-        (Aging(), "Waiting raises it by at most 4 (aging), and no job is ever overdue here"),
-        (Aging(per_hour=0), "Waiting doesn't raise it, and no job is ever overdue here"),
+        (Aging(overdue_s=None), "Waiting raises it by at most 4 (aging), and no job is ever overdue here"),
+        (Aging(per_hour=0, overdue_s=None), "Waiting doesn't raise it, and no job is ever overdue here"),
+        (Aging(), "by at most 4 (aging); 7 d after its submission (22 Jan 08:00) it is overdue"),
         (Aging(overdue_s=DAY_S), "it is overdue and goes before all that isn't, so it doesn't starve."),
     ],
 )
