@@ -11,15 +11,17 @@ from tests.simulation.system.test_no_seed_breaks_a_promise import SEEDS
 
 SEEDS_MAX = 60
 FIRST = {
-    "late_end_ignored": 16,
+    "requeue_forgotten": 4,
+    "late_end_ignored": 20,
     "offset_ahead_of_outputs": 10,
     "running_max_ignored": 14,
-    "place_taken_too_early": 25,
-    "planned_start_not_kept": 104,
+    "place_taken_too_early": 61,
+    "planned_start_not_kept": 112,
+    "reservation_ignored": 6,
     "gang_restored_like_any_job": 226,
     "application_given_up_in_silence": 55,
 }
-"""Bugs that need a rare meeting are looked for where one was found; should the world have changed, the next ones are tried, too."""
+"""Bugs that need a rare meeting, or that elsewhere show only in a run that never ends, are looked for where one was found soon; should the world have changed, the next ones are tried, too."""
 
 
 def first_failure(seeds: range) -> Ran | None:
