@@ -21,7 +21,8 @@ FIRST = {
     "gang_restored_like_any_job": 226,
     "application_given_up_in_silence": 55,
 }
-"""Bugs that need a rare meeting, or that elsewhere show only in a run that never ends, are looked for where one was found soon; should the world have changed, the next ones are tried, too."""
+"""Bugs that need a rare meeting, or that elsewhere show only in a run that never ends, are looked for where one was found soon; should
+the world have changed, the next ones are tried, too."""
 
 
 def first_failure(seeds: range) -> Ran | None:
