@@ -44,9 +44,9 @@ def test_rubbish_changes_nothing_but_the_counts(spoils) -> None:
     assert {each.memory_used_mib for line in fed.lines for each in line.gpus} == {9000}
     assert sum(fed.handler.rejected.values()) == sum(len(spoilt or {}) for spoilt in spoils)
     job = fed.handler.keeper.usage.jobs["a"]
-    assert job.idle_ms == 0
-    assert job.held_ms == 5000 * (len(spoils) + 2)
-    assert job.busy_ms == round(0.6 * (job.held_ms - job.unseen_ms))
+    assert job.idle_us == 0
+    assert job.held_us == 5_000_000 * (len(spoils) + 2)
+    assert job.busy_us == round(0.6 * (job.held_us - job.unseen_us))
     for each in fed.out:
         if each.topic == "usage" and each.value:
             event = decode(each.headers, each.value).event
