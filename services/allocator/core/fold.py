@@ -132,8 +132,10 @@ def _duration_forecast(
         return
     if event.attempt and event.attempt != job.attempt:
         return
+    started_without = job.holds_gpus and not job.forecast
     job.forecast, job.forecast_prior = list(event.sizes), event.prior
-    if job.holds_gpus and event.attempt == job.attempt:
+    # Who was placed by the planner's own prior, as no forecast came in time, is believed to run for what the late one says.
+    if job.holds_gpus and (event.attempt == job.attempt or (started_without and not event.attempt)):
         if 0 < job.placed_p90_s < event.elapsed_s and not job.overtime:
             job.overtime = True
             changes.job(job)
