@@ -144,7 +144,7 @@ async def test_two_processes_with_one_instance_id_do_not_throw_each_other_out_fo
             await twin.poll(max_records=1, timeout_s=0.1)
 
     tasks = [asyncio.create_task(polled(twin)) for twin in twins]
-    (ended,), (left,) = await asyncio.wait(tasks, timeout=DEADLINE_S, return_when=asyncio.FIRST_COMPLETED)
+    (ended,), (left,) = await asyncio.wait(tasks, timeout=2 * DEADLINE_S, return_when=asyncio.FIRST_COMPLETED)
     with pytest.raises(BusError, match=f"another process uses the instance id {group}"):
         await ended
     await twins[tasks.index(ended)].stop()
