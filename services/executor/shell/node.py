@@ -288,7 +288,8 @@ class Node:
         elif run.state is State.STOPPING:
             save_first = stop_of(run, run.stop_cause or StopCause.CANCELLED).save_first and run.terminating_ms is None
             work.append(self._stop(key, save_first))
-        if run.leaving:
+        if run.leaving or (run.assignment.application and run.state is not State.STOPPING):
+            # Whoever wrote down that it holds other GPUs may have died before it was told so.
             work.append(self._rescale(key, list(run.leaving)))
         return work
 

@@ -26,6 +26,7 @@ class Scripted(SimulatedDriver):
         self.said: list[Answer | Progress] = []
         self.told: list[tuple[int, ...]] = []
         self.start_s = 0.0
+        self.tell_s = 0.0
 
     async def prepare(self, order: Order) -> Prepared:
         return Prepared(gpu_model=self.models.get(order.node, "H100"), driver="1", port=20_000)
@@ -80,6 +81,7 @@ class ScriptedRun(SimulatedRun):
         return self.script.serving
 
     async def rescale(self, gpus) -> None:
+        await self._clock.sleep_wall(self.script.tell_s)
         self.script.told.append(gpus)
 
     async def let_go(self, wait_s: float) -> None:
