@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from schemas.commands import RepartitionCards
 from schemas.executions import CardsShaped
+from schemas.nodes import Health
 from schemas.placements import Reshape
 from schemas.records import Now
 from services.allocator.core.gpu_states import CardState
@@ -72,7 +73,8 @@ def cards_shaped(state: State, event: CardsShaped, traceparent: str, now: Now, c
 
 def repartition_cards(state: State, event: RepartitionCards, traceparent: str, now: Now, changes: Changes) -> None:
     """Withhold the cards from now on; earlier orders lose them, but for the one that its executor was asked for: that may be under way,
-    and only its answer ends it. What is cut for the pool already, and stays so, needs nothing."""
+    and only its answer ends it. What is cut for the pool already, and stays so, needs nothing; of a machine that is lost nobody knows, as
+    a restart may have cut its cards otherwise."""
     nodes, cut = nodes_of_machine(state, event.node), state.cuts.get(event.node)
     if cut is None or event.request_id in state.repartitions or not any(node.pool == event.pool for node in nodes):
         return
@@ -85,7 +87,8 @@ def repartition_cards(state: State, event: RepartitionCards, traceparent: str, n
         earlier.cards = [card for card in earlier.cards if card not in known]
         _withhold(state, earlier, now)
     changes.nodes.update(dict.fromkeys(node.node for node in nodes))
-    cards = [card for card in known if cut.pools[card] != event.pool or card in begun]
+    lost = any(node.health is Health.LOST for node in nodes)
+    cards = [card for card in known if lost or cut.pools[card] != event.pool or card in begun]
     deadline_ms = min(FOR_EVER_MS, event.ordered_ms + int(event.deadline_s * 1000))
     order = Repartition(event.request_id, event.node, cards, event.pool, deadline_ms)
     state.repartitions[event.request_id] = order

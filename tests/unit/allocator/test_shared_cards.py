@@ -134,6 +134,17 @@ def test_an_order_said_again_changes_nothing_and_a_later_one_waits_for_what_may_
     assert (driver.state.repartitions, driver.state.reservations) == ({}, {})
 
 
+def test_an_order_for_cards_of_a_lost_machine_stands_though_they_are_believed_to_be_cut_so() -> None:
+    """Its restart may have cut them otherwise; the machine is told what they should be when it is back."""
+    driver = shared(halves=2).give(*machine(Health.LOST)).give(order("p1", [6, 7], HALF, build.START_MS))
+    driver.give(*machine(Health.USABLE)).give(shaped([WHOLE] * 8, 2))
+    assert driver.placement(MACHINE).reshape == Reshape(request_id="p1", cards=[6, 7], pool=HALF)
+    driver.give(shaped([WHOLE] * 6 + [HALF] * 2, 3, "p1"))
+    assert (driver.state.repartitions, driver.state.reservations) == ({}, {})
+    driver.give(order("p2", [6, 7], HALF, driver.now_ms))
+    assert driver.state.repartitions == {}, "of one that is there it is known"
+
+
 def test_an_order_back_counts_though_the_cut_it_takes_back_ends_badly_after_it() -> None:
     driver = shared(halves=0).give(order("p1", [0], HALF, build.START_MS))
     driver.give(order("p2", [0], WHOLE, driver.now_ms))  # as the card still is, by the last word about it
