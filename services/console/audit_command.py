@@ -6,7 +6,6 @@ Refuses: deciding again (`replay-decision`). Read next: the allocator's `core/au
 
 from __future__ import annotations
 
-import hashlib
 from typing import Any
 
 from services.console.decision_log import clusters_of, decisions_of, manifests_of
@@ -22,7 +21,7 @@ SHOWN_MAX = 20
 async def audit(session: Session, cluster: str | None) -> dict[str, Any]:
     """What the audit of a cluster's log found. ConsoleError if this version can't follow the log."""
     from services.allocator.core.audit import Audit
-    from services.allocator.core.config import policy_bytes
+    from services.allocator.core.config import config_digest
     from services.allocator.core.state import State
     from services.allocator.shell.log import load
     from services.allocator.shell.version import code_version
@@ -45,8 +44,7 @@ async def audit(session: Session, cluster: str | None) -> dict[str, Any]:
         loaded = await load(bus, name, partition, settings.policy.step_ms, "gpugrid-console", until=until)
         state = loaded.state
     first = state.sequence + 1
-    digest = hashlib.sha256(policy_bytes(settings.policy)).hexdigest()[:16]
-    found = Audit(name, settings.policy, version, digest, state)
+    found = Audit(name, settings.policy, version, config_digest(settings.policy), state)
     for decision in log:
         try:
             found.follow(decision)

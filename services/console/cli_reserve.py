@@ -118,7 +118,8 @@ def reservations(ctx: typer.Context, cluster: Cluster = None, as_json: AsJson = 
 
 def reservation_rows(standing: Standing) -> list[dict[str, Any]]:
     """What operators ordered and is not over; cards being cut have rows of their own in `gpugrid nodes`."""
-    cuts = set(standing.state.repartitions)
+    from services.allocator.core.slots import is_row_of_order
+
     found = [
         {
             "reservation_id": one.reservation_id,
@@ -128,6 +129,6 @@ def reservation_rows(standing: Standing) -> list[dict[str, Any]]:
             "until_ms": one.until_ms,
         }
         for one in standing.state.reservations.values()
-        if one.until_ms > standing.now_ms and one.reservation_id.partition("/")[0] not in cuts
+        if one.until_ms > standing.now_ms and not is_row_of_order(standing.state, one.reservation_id)
     ]
     return sorted(found, key=lambda row: (row["from_ms"], row["reservation_id"]))

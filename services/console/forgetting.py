@@ -10,16 +10,17 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from schemas.commands import ForgetNode
-from schemas.nodes import Health, NodeStateChanged
+from schemas.nodes import NodeStateChanged
+from services.allocator.core.slots import is_row_of_order
 from services.console import queries
 from services.console.errors import ConsoleError
 from services.console.orders import home, publish_order
 from services.console.session import Session
+from services.telemetry.core.forgotten import ALIVE
 
 if TYPE_CHECKING:
     from services.allocator.core.state import State
 
-ALIVE = (Health.USABLE, Health.DEGRADED)
 NAMED_MAX = 8
 """So many names of a kind stand in the text; `--json` has all."""
 
@@ -88,7 +89,7 @@ def departure_of(state: State, name: str, partition: int, nodes: tuple[NodeState
         reservations=sorted(
             one.reservation_id
             for one in state.reservations.values()
-            if one.node in names and one.reservation_id.partition("/")[0] not in state.repartitions
+            if one.node in names and not is_row_of_order(state, one.reservation_id)
         ),
         cuts=cuts,
     )

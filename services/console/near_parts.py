@@ -43,7 +43,7 @@ def _blocks(state: State, job: Job, layout: Layout, pool: str, now_ms: int) -> l
         level = size_class(size)
         if topology is None or not 0 <= level < topology.classes:
             continue
-        firsts = topology.block_first[topology.block_ptr[level] : topology.block_ptr[level + 1]].tolist()
+        firsts = topology.blocks(level).tolist()
         if not firsts:
             continue
         whole_nodes = all(node.size < size for node in layout.nodes)

@@ -191,6 +191,6 @@ def _is_block(problem: Problem, first: int, gpus: int) -> bool:
     level, topology = size_class(gpus), problem.topology
     if first < 0 or not 0 <= level < topology.classes:
         return False
-    blocks = topology.block_first[topology.block_ptr[level] : topology.block_ptr[level + 1]]
+    blocks = topology.blocks(level)
     at = int(np.searchsorted(blocks, first))
     return at < len(blocks) and int(blocks[at]) == first

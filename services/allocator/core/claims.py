@@ -110,7 +110,7 @@ class _Claims:
     def _soonest(self, beside: Problem, row: int, alone: Plan) -> tuple[Pin, int]:
         """The place that is ready first, to the millisecond, and when that is; the planner's own unless another one is."""
         option, first, begin = int(alone.option[row]), int(alone.first_gpu[row]), int(alone.start[row])
-        size, firsts = int(beside.option_gpus[option]), _blocks(beside, int(beside.option_class[option]))
+        size, firsts = int(beside.option_gpus[option]), beside.topology.blocks(int(beside.option_class[option]))
         best: tuple[int, int, int] | None = None
         for step in range(begin, min(begin + ROUNDED_STEPS, beside.steps)):
             if step > begin and not has_room(beside, row, option, step):
@@ -146,7 +146,7 @@ class _Claims:
             size, level = int(problem.option_gpus[option]), int(problem.option_class[option])
             if level < 0 or (most and size > most):
                 continue
-            firsts = _blocks(problem, level)
+            firsts = problem.topology.blocks(level)
             firsts = firsts[unusable[firsts + size] == unusable[firsts]]
             ready = _block_max(self._left_ms, size)[firsts]
             if len(firsts):
@@ -204,12 +204,6 @@ class _Claims:
 
     def _smallest(self, row: int) -> int:
         return min(self._posed.queued[row].spec.sizes)
-
-
-def _blocks(problem: Problem, level: int) -> Ints:
-    shape = problem.topology
-    firsts: Ints = shape.block_first[shape.block_ptr[level] : shape.block_ptr[level + 1]]
-    return firsts
 
 
 def _block_max(values: Values, size: int) -> Values:

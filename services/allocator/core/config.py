@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+
 import msgspec
 from msgspec import Struct
 
@@ -34,6 +36,6 @@ class Policy(Struct, frozen=True, kw_only=True):
         return self.step_s * 1000
 
 
-def policy_bytes(policy: Policy) -> bytes:
-    """Canonical bytes of a policy, for its digest."""
-    return msgspec.json.encode(policy, order="deterministic")
+def config_digest(policy: Policy) -> str:
+    """Names a policy in the records of what was decided under it."""
+    return hashlib.sha256(msgspec.json.encode(policy, order="deterministic")).hexdigest()[:16]

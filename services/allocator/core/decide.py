@@ -18,7 +18,7 @@ from schemas.decisions import Covered, DecisionInput, DecisionMade, Effect, Plac
 from schemas.records import Now
 from services.allocator.core.advance import fold_all, move
 from services.allocator.core.commit import newcomers, plan_effects, timed_stops, withheld
-from services.allocator.core.config import Policy, policy_bytes
+from services.allocator.core.config import Policy, config_digest
 from services.allocator.core.enact import enact
 from services.allocator.core.index import index_of
 from services.allocator.core.plan import Plan
@@ -153,7 +153,7 @@ def _record(
         inputs=inputs,
         covered=covered,
         effects=effects,
-        config_digest=hashlib.sha256(policy_bytes(settings.policy)).hexdigest()[:16],
+        config_digest=config_digest(settings.policy),
         code_version=settings.code_version,
         traces=traces,
     )

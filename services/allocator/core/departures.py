@@ -11,7 +11,7 @@ from schemas.executions import StopCause
 from schemas.nodes import Health, NodeForgotten, NodeStateChanged
 from schemas.records import Now
 from services.allocator.core.lifecycle import part_ended
-from services.allocator.core.slots import forget_machine
+from services.allocator.core.slots import forget_machine, is_row_of_order
 from services.allocator.core.state import PART_LOST, PARTS_ALIVE, Changes, Forgotten, Node, State
 
 FORGOTTEN_MAX = 1_000
@@ -52,9 +52,8 @@ def node_forgotten(state: State, event: NodeForgotten, traceparent: str, now: No
     ended = forget_machine(state, node)
     for name in [name for name, reserved in state.reservations.items() if reserved.node == event.node]:
         del state.reservations[name]
-        ended += (
-            [] if name.partition("/")[0] in state.repartitions else [name]
-        )  # a row of an order to cut cards is no reservation
+        if not is_row_of_order(state, name):
+            ended.append(name)
     del state.nodes[event.node]
     _remember(state, node, event, ended, changes)
 

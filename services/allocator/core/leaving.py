@@ -58,11 +58,13 @@ def while_leaving(
     """What application `row` holds now, if the plan gives it less than it asks for while it leaves: the planner takes the deadline's loss
     for one by choice and begins to shrink before it. It keeps what it has on draining nodes, and grows on idle GPUs within the cap."""
     app, asked = posed.apps[row], int(posed.problem.app_demand[row, 0])
+    if len(wanted) >= asked:
+        return wanted
     going = _draining(posed.layout)
     kept = [
         gpu for gpu in held if gpu in going and gpu not in taken and posed.problem.gpu_state[gpu] != GpuState.UNUSABLE
     ]
-    if not kept or len(wanted) >= asked:
+    if not kept:
         return wanted
     found = set(wanted)
     found.update([gpu for gpu in kept if gpu not in found][: asked - len(found)])
@@ -75,6 +77,8 @@ def while_leaving(
 
 def within_peak(app: App, layout: Layout, wanted: list[int], held: list[int]) -> list[int]:
     """`wanted` without gains that would bring what is to stay above the peak: where something else takes what was to be kept."""
+    if len(wanted) <= app.spec.peak_gpus:
+        return wanted
     going = _draining(layout)
     beyond = len([gpu for gpu in wanted if gpu not in going]) - app.spec.peak_gpus
     gained = [gpu for gpu in wanted if gpu not in held]

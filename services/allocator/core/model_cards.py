@@ -69,7 +69,7 @@ def blocks_of(problem: Problem, kept: Bools | None = None, aligned: bool = False
     for index in range(len(candidates.job)):
         option, start = int(candidates.option[index]), int(candidates.start[index])
         level, size = int(problem.option_class[option]), int(problem.option_gpus[option])
-        first = borders.block_first[borders.block_ptr[level] : borders.block_ptr[level + 1]]
+        first = borders.blocks(level)
         if aligned:
             chosen = (first - borders.node_first[borders.gpu_node[first]]) % size == 0
             if also is not None and also.start[candidates.job[index]] >= 0:

@@ -63,7 +63,7 @@ def class_weights(problem: Problem, level: int) -> Ints:
     topology = problem.topology
     sizes = np.diff(topology.node_first)
     for k in range(level, topology.classes):
-        blocks = topology.block_first[topology.block_ptr[k] : topology.block_ptr[k + 1]]
+        blocks = topology.blocks(k)
         least = (1 << k) >> level
         for first in blocks.tolist():
             left, right = topology.node_of(first), topology.node_of(first + (1 << k) - 1)

@@ -123,9 +123,7 @@ def _block(posed: Posed, row: int, placed: list[NodeGpus]) -> tuple[int, int]:
     for option in range(int(problem.option_ptr[row]), int(problem.option_ptr[row + 1])):
         level = int(problem.option_class[option])
         if level >= 0 and int(problem.option_gpus[option]) == len(numbers):
-            blocks = problem.topology.block_first[
-                problem.topology.block_ptr[level] : problem.topology.block_ptr[level + 1]
-            ]
+            blocks = problem.topology.blocks(level)
             row_of_block = numbers == list(range(numbers[0], numbers[0] + len(numbers)))
             return (numbers[0], option) if row_of_block and numbers[0] in blocks else (-1, option)
     return -1, -1

@@ -35,7 +35,7 @@ from services.allocator.core.problem import (
     build_problem,
 )
 from services.allocator.core.reasons import Reason
-from services.allocator.core.slots import card_states
+from services.allocator.core.slots import card_states, is_row_of_order
 from services.allocator.core.speeds import expected_s
 from services.allocator.core.state import PARTS_ALIVE, App, Job, State
 from services.allocator.core.topology import size_class
@@ -48,7 +48,7 @@ OVERDUE_STRETCH = 0.25
 class Posed:
     """The problem with what its rows stand for: queued jobs and applications in row order; `more`: others
     accept this pool, too, and wait behind the planned ones. `claims`: of jobs in `queued`, and perhaps of others. `left_ms`: by running
-    job, how long it was placed to stay (`placed_left_ms`)."""
+    job, how long it was placed to stay (`placed_left_ms`); empty where nobody has a claim."""
 
     pool: str
     layout: Layout
@@ -107,7 +107,9 @@ def pose(
         more=precedence.more,
         apps=apps,
         claims=precedence.claims,
-        left_ms={job.job_id: placed_left_ms(job, now.domain_ms) for job in index.holders() if not job.stop_cause},
+        left_ms={job.job_id: placed_left_ms(job, now.domain_ms) for job in index.holders() if not job.stop_cause}
+        if precedence.claims.tiers
+        else {},
     )
 
 
@@ -301,7 +303,7 @@ def _reservations(
             continue
         size = next(node.size for node in layout.nodes if node.node == reserved.node)
         start = max(0, (reserved.from_ms - now.domain_ms) // policy.step_ms)
-        cut = reserved.reservation_id.partition("/")[0] in state.repartitions
+        cut = is_row_of_order(state, reserved.reservation_id)
         for gpu in reserved.gpus or list(range(size)):
             if gpu < size:
                 first = layout.first[reserved.node] + gpu

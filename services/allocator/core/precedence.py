@@ -73,17 +73,17 @@ def precedence_of(
     """`placed_elsewhere`: jobs that already got a block in another pool of this decision; `planned_elsewhere`: that wait for one."""
     rules, holders = state.rules, index.holders()
     factors = factors_of(state, holders, index.teams_waiting(), now_ms)
-    holding = [job for job in holders if job.holds_gpus]
-    holding += [state.jobs[job_id] for job_id in sorted(placed_elsewhere)]
-    order = TeamOrder(factors, {}, {})
-    if limited(rules):
+    order, holding, is_limited = TeamOrder(factors, {}, {}), list[Job](), limited(rules)
+    if is_limited:
+        holding = [job for job in holders if job.holds_gpus]
+        holding += [state.jobs[job_id] for job_id in sorted(placed_elsewhere)]
         most = _most_planned(rules, pool, index.teams_waiting())
         order = TeamOrder(factors, most, guarantees_left(rules, pool, held_by(holding)))
     elsewhere = placed_elsewhere | planned_elsewhere
     queued, more = index.first_waiting(pool, planned_max, elsewhere, rules.aging, now_ms, order)
     standings = {job.job_id: _standing(job, pool, rules, factors, policy, now_ms, False) for job in queued}
     admission = Admission()
-    if limited(rules):
+    if is_limited:
         best_first = sorted(queued, key=lambda job: (-standings[job.job_id].priority, job.arrival))
         admission = admit(rules, pool, best_first, holding)
         for job in queued:

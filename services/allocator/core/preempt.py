@@ -190,7 +190,7 @@ def _cheapest_block(
         size, level = int(problem.option_gpus[option]), int(problem.option_class[option])
         if level < 0 or size > problem.job_requested[row]:
             continue
-        blocks = problem.topology.block_first[problem.topology.block_ptr[level] : problem.topology.block_ptr[level + 1]]
+        blocks = problem.topology.blocks(level)
         best: tuple[int, int, int] | None = None
         names: set[str] = set()
         for first in blocks.tolist():

@@ -179,6 +179,11 @@ def _over(state: State, order: Repartition) -> None:
         state.reservations.pop(_reservation(order, node), None)
 
 
+def is_row_of_order(state: State, reservation_id: str) -> bool:
+    """Whether a reservation is nobody's but a row of an open order to cut cards."""
+    return reservation_id.partition("/")[0] in state.repartitions
+
+
 def _reservation(order: Repartition, node: Node) -> str:
     return f"{order.request_id}/{node.node}"
 

@@ -46,6 +46,10 @@ class Topology:
     def classes(self) -> int:
         return len(self.block_ptr) - 1
 
+    def blocks(self, level: int) -> NDArray[np.int64]:
+        """First GPUs of the candidate blocks of size 2**level, ascending."""
+        return self.block_first[self.block_ptr[level] : self.block_ptr[level + 1]]
+
     def node_of(self, gpu: int) -> int:
         return int(self.gpu_node[gpu])
 

@@ -123,7 +123,7 @@ class Openings:
         key = (mask, k, hold)
         if key not in self._known:
             open_now, until = self._masks[mask]
-            firsts = self._topology.block_first[self._topology.block_ptr[k] : self._topology.block_ptr[k + 1]]
+            firsts = self._topology.blocks(k)
             self._known[key] = bool(has_open_block(open_now, until, hold, firsts, 1 << k))
         return self._known[key]
 

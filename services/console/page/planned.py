@@ -50,28 +50,32 @@ class Planner:
         from services.console.place_in_order import with_state
 
         with self._lock:
-            if not self._caught_up() or self._state is None or self._settings is None:
+            known = self._caught_up()
+            if known is None:
                 return explanation
-            return with_state(explanation, self._state, self._settings.policy, max(now_ms, self._state.now_ms))
+            state, settings = known
+            return with_state(explanation, state, settings.policy, max(now_ms, state.now_ms))
 
-    def _caught_up(self) -> bool:
-        """All decisions taken so far are in the state; False: there is none."""
+    def _caught_up(self) -> tuple[State, Settings] | None:
+        """The state with all decisions taken so far; None before the first."""
         if self._state is None or self._settings is None:
-            return False
+            return None
         from services.allocator.core.reader import read
 
         while self._waiting:
             read(self._state, self._waiting.popleft(), self._settings.policy.step_ms)
-        return self._state.sequence > 0
+        return (self._state, self._settings) if self._state.sequence > 0 else None
 
     def _planned(self, now_ms: int, wall_ms: int) -> dict[str, Any] | None:
-        if not self._caught_up() or self._state is None or self._settings is None:
+        known = self._caught_up()
+        if known is None:
             return None
         from services.allocator.core.commit import plan_effects
 
-        policy = self._settings.policy
-        now = Now(max(now_ms, self._state.now_ms), max(wall_ms, self._state.wall_ms))
-        _, posed, plans = plan_effects(self._state, self._settings.memory_mib, policy, now)
+        state, settings = known
+        policy = settings.policy
+        now = Now(max(now_ms, state.now_ms), max(wall_ms, state.wall_ms))
+        _, posed, plans = plan_effects(state, settings.memory_mib, policy, now)
         blocks: list[list[Any]] = []
         ends: dict[str, int] = {}
         for one, made in zip(posed, plans, strict=True):
@@ -79,7 +83,7 @@ class Planner:
             ends |= ends_of(one, now.domain_ms, policy.step_ms)
         blocks.sort(key=lambda block: (block[3], block[0]))
         return {
-            "sequence": self._state.sequence,
+            "sequence": state.sequence,
             "made": now.domain_ms,
             "step_ms": policy.step_ms,
             "blocks": blocks[:BLOCKS_MAX],
