@@ -1,10 +1,14 @@
-"""A machine whose cards several pools share is one node per pool: their names, on which its agent and its executor have to agree."""
+"""A machine whose cards several pools share is one node per pool: what its agent, its executor and the allocator have to agree on."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from schemas.catalog import Cluster
+
+CUT_WAIT_S = 300.0
+"""An executor gives up cutting the cards of one order after so long, so the order is over by then. A change of MIG mode resets a card,
+tens of seconds; longer is a driver that hangs."""
 
 
 def whole_pool(cluster: Cluster, slot_pools: Sequence[str]) -> str:

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from schemas.executions import StopCause
 from schemas.rules import Aging
-from services.allocator.core.coming import CUT_S
+from schemas.sharing import CUT_WAIT_S
 from services.allocator.core.config import Policy
 from services.allocator.core.held import losses, protected_until_ms
 from services.allocator.core.layout import layout_of
@@ -130,7 +130,7 @@ def _cut_for_it(state: State, job: Job, pool: str, now_ms: int) -> list[str]:
         cards = f"cards {gpu_ranges(order.cards)} of {order.machine}"
         if order.asked:
             lines.append(
-                f"Order {order.request_id}: {cards} are being cut for {pool}; that takes {duration_text(CUT_S)} at most."
+                f"Order {order.request_id}: {cards} are being cut for {pool}; that takes {duration_text(CUT_WAIT_S)} at most."
             )
             continue
         by = f"{moment_text(order.deadline_ms, now_ms)} ({from_now_text(order.deadline_ms, now_ms)})"

@@ -29,14 +29,27 @@ def read_rules(document: bytes, name: str) -> Rules:
 
 
 def differences(before: Rules, after: Rules) -> list[str]:
-    """What a document changes, a line per rule: `teams.vision.maximum.h100: 16 → 24`. The version is left out."""
-    old, new = _leaves(msgspec.to_builtins(before)), _leaves(msgspec.to_builtins(after))
+    """What a document changes, a line per rule: `teams.vision.maximum.h100: 16 → 24`. The version is left out.
+
+    A rule that one of them leaves out is shown as what it then is, its default.
+    """
+    told = {*_leaves(msgspec.to_builtins(before)), *_leaves(msgspec.to_builtins(after))}
+    old, new = _leaves(_whole(before)), _leaves(_whole(after))
     lines = []
-    for path in sorted({*old, *new} - {"version"}):
+    for path in sorted(told - {"version"}):
         was, now = old.get(path, "not set"), new.get(path, "not set")
         if was != now:
             lines.append(f"{path}: {was} → {now}")
     return lines
+
+
+def _whole(value: object) -> object:
+    """As builtins, with the defaults, which encoding leaves out."""
+    if isinstance(value, msgspec.Struct):
+        return {name: _whole(inner) for name, inner in msgspec.structs.asdict(value).items()}
+    if isinstance(value, dict):
+        return {key: _whole(inner) for key, inner in value.items()}
+    return msgspec.to_builtins(value)
 
 
 def _leaves(value: object, path: str = "") -> dict[str, str]:
@@ -45,4 +58,4 @@ def _leaves(value: object, path: str = "") -> dict[str, str]:
         for key, inner in value.items():
             found |= _leaves(inner, f"{path}.{key}" if path else str(key))
         return found or ({path: "named"} if path else {})
-    return {path: str(value)}
+    return {path: "not set" if value is None else str(value)}

@@ -8,7 +8,8 @@ from random import Random
 import msgspec
 import pytest
 
-from services.allocator.core.coming import CUT_S, coming_ms
+from schemas.sharing import CUT_WAIT_S
+from services.allocator.core.coming import coming_ms
 from services.allocator.core.config import Policy
 from services.allocator.core.decide import Settings
 from services.allocator.core.layout import layout_of
@@ -52,7 +53,7 @@ def test_a_job_for_new_slots_starts_by_its_planned_start(seed: int) -> None:
         wanted = driver.placement(MACHINE).reshape
         if wanted is not None and asked_ms is None:
             asked_ms = driver.now_ms
-            cut_ms = asked_ms + dice.randint(1, int(CUT_S)) * 1000
+            cut_ms = asked_ms + dice.randint(1, int(CUT_WAIT_S)) * 1000
         due = [end_ms for end_ms in ends.values() if end_ms > driver.now_ms] + ([cut_ms] if asked_ms else [])
         driver.pass_ms(max(0, min([*due, driver.now_ms + 5 * MINUTE_MS]) - driver.now_ms))
         for name in [name for name, end_ms in ends.items() if end_ms <= driver.now_ms]:
@@ -74,7 +75,7 @@ def test_a_deadline_bounds_what_jobs_on_the_cards_may_still_take() -> None:
     [wait_s] = [driver.job("long").spec.checkpoint.wait_s]
     layout = layout_of(driver.state, HALF)
     ends = coming_ms(driver.state, layout, driver.now_ms, remaining_s)
-    assert ends == dict.fromkeys([0, 1], driver.now_ms + int((3600 + wait_s + CUT_S) * 1000))
+    assert ends == dict.fromkeys([0, 1], driver.now_ms + int((3600 + wait_s + CUT_WAIT_S) * 1000))
 
 
 def test_cards_that_two_orders_are_about_and_slots_that_take_nothing_new_are_not_expected() -> None:
@@ -83,7 +84,7 @@ def test_cards_that_two_orders_are_about_and_slots_that_take_nothing_new_are_not
     layout = layout_of(driver.state, HALF)
     asked_ms = driver.now_ms
     assert coming_ms(driver.state, layout, driver.now_ms, remaining_s) == dict.fromkeys(
-        range(4), asked_ms + int(CUT_S * 1000)
+        range(4), asked_ms + int(CUT_WAIT_S * 1000)
     )
     driver.give(order("p2", [1], build.POOL, driver.now_ms))
     assert sorted(coming_ms(driver.state, layout, driver.now_ms, remaining_s)) == [0, 1]

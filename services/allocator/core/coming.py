@@ -10,12 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from schemas.sharing import CUT_WAIT_S
 from services.allocator.core.layout import Layout, slots_on
 from services.allocator.core.slots import nodes_of_machine
 from services.allocator.core.state import PARTS_ALIVE, Job, Node, Repartition, State
 
-CUT_S = 300.0
-"""An executor gives a cut up after so long (docs/sharing.md), so it is done by then or the order is over."""
 LeftS = Callable[[Job, int], tuple[float, float]]
 """(P50, P90) seconds that a placed job still needs: `pose.remaining_s`."""
 
@@ -37,7 +36,7 @@ def coming_ms(state: State, layout: Layout, now_ms: int, left_s: LeftS) -> dict[
 
 def over_ms(state: State, order: Repartition, now_ms: int, left_s: LeftS) -> int:
     """When the order is expected to be done; in the future, however late it is."""
-    cut_ms = int(CUT_S * 1000)
+    cut_ms = int(CUT_WAIT_S * 1000)
     if order.asked:
         return max(now_ms + 1, order.asked_ms + cut_ms)
     begin_ms = now_ms

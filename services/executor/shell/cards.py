@@ -15,14 +15,13 @@ from typing import Protocol
 
 from schemas.executions import CardsShaped
 from schemas.placements import Reshape
+from schemas.sharing import CUT_WAIT_S
 from services.executor.core.journal import NodeState, Shaped, Shaping
 from services.executor.core.lifecycle import State
 from services.executor.core.reports import Report
 from services.executor.shell.drivers.cutting import CutError, Cutter, SharedMachine
 from services.executor.shell.ledger import Ledger, Surroundings
 
-CUT_WAIT_S = 300.0
-"""Wall seconds for all cards of one order. A change of MIG mode resets a card, tens of seconds; longer is a driver that hangs."""
 MEASURE_WAIT_S = 10.0
 """A card that does not say how it is cut within that is taken for what it was."""
 DETAIL_LENGTH_MAX = 256

@@ -8,7 +8,7 @@ import pytest
 
 from schemas.codec import decode_record
 from schemas.commands import ChangeRules
-from schemas.rules import Limits, Rules, TeamRules
+from schemas.rules import Aging, Limits, Rules, TeamRules
 from services.console.errors import UsageError
 from services.console.policy_file import differences, read_rules
 from tests import build
@@ -135,8 +135,15 @@ def test_differences_name_every_leaf_that_changes() -> None:
     before = Rules(version=1, teams={"red": TeamRules(maximum={"h100": 8}, each_user=Limits(running_max=3))})
     after = Rules(version=2, teams={"red": TeamRules(maximum={"h100": 9})}, fair_share=1.0)
     assert differences(before, after) == [
-        "fair_share: not set → 1.0",
+        "fair_share: 0.0 → 1.0",
         "teams.red.each_user.running_max: 3 → not set",
         "teams.red.maximum.h100: 8 → 9",
     ]
     assert differences(after, after) == []
+
+
+def test_a_rule_left_out_is_shown_as_its_default() -> None:
+    plain, never = Rules(version=1), Rules(version=2, aging=Aging(overdue_s=None))
+    week_s = Aging().overdue_s
+    assert differences(plain, never) == [f"aging.overdue_s: {week_s} → not set"]
+    assert differences(never, plain) == [f"aging.overdue_s: not set → {week_s}"]

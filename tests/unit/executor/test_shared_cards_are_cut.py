@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from schemas.catalog import SlotKind, Slots
 from schemas.executions import CardsShaped, JobStarted
 from schemas.placements import Assignment, NodePlaced, Reshape
-from services.executor.shell.cards import CUT_WAIT_S
+from schemas.sharing import CUT_WAIT_S
 from services.executor.shell.drivers.cutting import CutError, NvidiaCutter, SharedMachine
 from services.executor.shell.drivers.environment import Site, SlotShare, environment_of
 from services.executor.shell.shared_machine import device_names
