@@ -19,6 +19,7 @@ from schemas.decisions import Preempted
 from schemas.placements import NodePlaced
 from schemas.records import Record
 from schemas.status import FINAL_STATES, JobStatusChanged
+from services.allocator.core.decide import INPUT_TOPICS
 from services.runtime.virtual import VirtualClock, run_virtual
 from tests.simulation.system.checks import check
 from tests.simulation.system.evidence import Evidence, evidence_of
@@ -34,6 +35,8 @@ DRAIN_MS_MAX = 10 * 3_600_000
 LOOK_S = 5.0
 SETTLE_S = 20.0
 """Wall seconds after the last job ended, for projections and applications."""
+SILENCE_S, SILENCE_WAIT_S = 0.25, 10.0
+"""A run ends after so long without an input: what services say by the clock, of no job, is decided, too. Looked for so long at most."""
 CARDS_SETTLE_S = 600.0
 """And where cards are shared, at most so long for the last orders to cut them: one that hangs is given up after 300, each of the others
 takes 40."""
@@ -107,6 +110,7 @@ async def _play(stack: Stack, weather: Weather) -> bool:
         await stack.clock.sleep_wall(SETTLE_S)
         if stack.cards is not None:
             await _cards_settle(stack)
+        await _silence(stack)
         return drained
     finally:
         for task in (upstream, blowing):
@@ -124,6 +128,17 @@ async def _drained(stack: Stack) -> bool:
             return True
         await stack.clock.sleep_wall(LOOK_S)
     return False
+
+
+async def _silence(stack: Stack) -> None:
+    """Wait until no input has come for a moment."""
+    logs = [stack.bus.log(part) for topic in INPUT_TOPICS for part in stack.bus.partitions(topic)]
+    given_up_s = stack.clock.wall_s() + SILENCE_WAIT_S
+    while stack.clock.wall_s() < given_up_s:
+        newest_ms = max((log.records()[-1].timestamp_ms for log in logs if log.records()), default=0)
+        if newest_ms < stack.clock.wall_ms() - SILENCE_S * 1000:
+            return
+        await stack.clock.sleep_wall(SILENCE_S / 2)
 
 
 async def _cards_settle(stack: Stack) -> None:
