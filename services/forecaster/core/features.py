@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from schemas.jobs import JobSpec, Kind, Technique, Tuning
-from services.forecaster.core.history import TEAM_LEVEL, View
+from services.forecaster.core.history import View
 from services.forecaster.core.prior import tokens_of
 from services.forecaster.core.survival import BASE_SCALE
 
@@ -43,9 +43,9 @@ FEATURES: tuple[tuple[str, str], ...] = (
         "quiet_log",
         "log seconds since the newest end of the same thing: much in a row that never ends is unlike a row that does",
     ),
-    ("own_p25", "log P25 of the fading memory, running jobs as lower bounds: how many are very short"),
+    ("going_p50", "log of the middle age of runs of the same thing that go on: what is short would have ended"),
     ("sweep_p50", "log P50 of the same key, short memory: what the present sweep does"),
-    ("team_p50", "log P50 of the team over all sizes: own key unlike its team?"),
+    ("going_oldest", "log age of the oldest of them"),
     ("five_p50", "middle of the last five ended runs of the finest known key"),
     ("last_log", "log duration of the newest ended run of that key: the last one says more than a leaf"),
     ("batch_p50", "middle over the key's last batches, each with one vote: a crashed sweep of hundreds counts once"),
@@ -59,7 +59,7 @@ GIVEN = NAMES.index("own_p50")
 """Features before this one come from the job itself."""
 RELATIVE = (
     LIMIT,
-    *(NAMES.index(name) for name in ("own_p25", "sweep_p50", "team_p50", "five_p50", "last_log", "batch_p50")),
+    *(NAMES.index(name) for name in ("going_p50", "sweep_p50", "going_oldest", "five_p50", "last_log", "batch_p50")),
 )
 """Durations told in terms of `own_p50`."""
 KINDS = tuple(Kind)
@@ -120,9 +120,9 @@ def feature_row(given: Row, view: View) -> Row:
     row[GIVEN] = p50
     row[GIVEN + 1] = p90
     row[GIVEN + 2] = log(max(view.quiet_s, 1.0)) if view.quiet_s == view.quiet_s else nan
-    row[GIVEN + 3] = view.log_quantile(0.25) - p50
+    row[GIVEN + 3] = view.going[0] - p50
     row[GIVEN + 4] = view.log_quantile(0.5, scale=BASE_SCALE - 2) - p50
-    row[GIVEN + 5] = view.log_quantile(0.5, level=TEAM_LEVEL) - p50
+    row[GIVEN + 5] = view.going[1] - p50
     row[GIVEN + 6] = five - p50
     row[GIVEN + 7] = view.last_log_s - p50
     row[GIVEN + 8] = batch - p50

@@ -13,7 +13,7 @@ from math import exp, isfinite, log
 
 import numpy as np
 
-from services.forecaster.core.recent import RecentRuns, newest_running
+from services.forecaster.core.recent import RecentRuns, ages, newest_running
 from services.forecaster.core.survival import (
     BASE_SCALE,
     BINS,
@@ -41,12 +41,14 @@ EVICTION_LOOKS_MAX = 64
 BURST_S = 600.0
 """Memory of the start rate: sweeps come seconds apart, and look alike."""
 RUNNING_VOTES_MAX = 512
-"""Running jobs of a key that vote in their batches, newest first: bounds the time of a forecast."""
+"""Running jobs of a key that are looked at, newest first: bounds the time of a forecast."""
 GROWTH = 256
 NEVER_MS = np.int64(-1)
 """`_last_end_ms` of a key of which no end was seen here; ends that were seeded have other clocks."""
 UNSEEN = np.full(4, np.nan)
 """`View.recent` of a subject that nothing is known of."""
+NOBODY = (float("nan"), float("nan"))
+"""`View.going` where none of the very thing runs."""
 
 Key = tuple[str | int, ...]
 
@@ -100,7 +102,7 @@ class View:
     `hazards`: (level, memory, bin), `weights`: ended runs behind each level, `known`: finest level with evidence or -1,
     `last_log_s`: newest ended run of that level, `burst`: its starts in about ten minutes, `recent`: middle of its last five ended
     runs, P90 of its last twenty, middle and P90 over its last batches. `quiet_s`: since the newest end of the finest key, NaN if
-    none was seen here.
+    none was seen here. `going`: log seconds for which runs of the finest key have lasted that go on, their middle and the oldest.
     """
 
     hazards: Floats
@@ -110,6 +112,7 @@ class View:
     burst: float
     recent: Floats
     quiet_s: float
+    going: tuple[float, float] = NOBODY
 
     def log_quantile(self, share: float, *, survived_s: float = 0.0, scale: int = BASE_SCALE, level: int = -1) -> float:
         """Log seconds of total run time, given that `survived_s` are over."""
@@ -275,7 +278,8 @@ class DurationHistory:
         if known < 0:
             return View(hazards, weights, -1, float("nan"), 0.0, UNSEEN, float("nan"))
         slot = slots[known]
-        finest = slots[max(level for level, key in enumerate(subject.key_per_level()) if key is not None)]
+        level = max(level for level, key in enumerate(subject.key_per_level()) if key is not None)
+        finest = slots[level]
         last_end_ms = NEVER_MS if finest < 0 else self._last_end_ms[finest]
         return View(
             hazards,
@@ -285,12 +289,16 @@ class DurationHistory:
             self._burst_now(slot, now_ms),
             self._recent_of(int(slot), known, now_ms, skipped),
             float("nan") if last_end_ms == NEVER_MS else max(0.0, (now_ms - last_end_ms) / 1000.0),
+            NOBODY if finest < 0 else ages(self._run_start_ms[self._going(int(finest), level, skipped)], now_ms),
         )
 
-    def _recent_of(self, slot: int, level: int, now_ms: int, skipped: int) -> Floats:
+    def _going(self, slot: int, level: int, skipped: int) -> Indices:
+        """Runs of a key that go on, newest first."""
         going = np.empty(RUNNING_VOTES_MAX, np.int64)
-        count = newest_running(self._first[slot], self._next, level, skipped, going)
-        runs = going[:count]
+        return going[: newest_running(self._first[slot], self._next, level, skipped, going)]
+
+    def _recent_of(self, slot: int, level: int, now_ms: int, skipped: int) -> Floats:
+        runs = self._going(slot, level, skipped)
         return self._recent.middle_and_high(slot, self._run_start_ms[runs], self._run_batch[runs, level], now_ms)
 
     def _burst_now(self, slot: int, now_ms: int) -> float:

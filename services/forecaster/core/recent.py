@@ -150,6 +150,18 @@ def _summary(
 
 
 @njit(cache=True)
+def ages(start_ms: Indices, now_ms: int) -> tuple[float, float]:
+    """Log seconds for which runs that go on have lasted: their middle, and the oldest of them; NaN without any."""
+    if len(start_ms) == 0:
+        return nan, nan
+    lasted = np.empty(len(start_ms))
+    for run in range(len(start_ms)):
+        lasted[run] = log(max(1.0, (now_ms - start_ms[run]) / 1000.0))
+    lasted.sort()
+    return _between(lasted, 0.5), lasted[-1]
+
+
+@njit(cache=True)
 def newest_running(first: int, following: Indices, level: int, skipped: int, found: Indices) -> int:
     """Fill `found` with the running jobs of a key, newest first, but for `skipped`; how many there were."""
     run, count = first, 0

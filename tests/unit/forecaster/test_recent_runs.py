@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import log
 
 import numpy as np
@@ -63,6 +64,21 @@ def test_running_runs_vote_in_their_batch_with_their_age():
     assert history.view(BLUE, HOUR_MS + 1_000_000, PRIOR).recent[2] == pytest.approx(log(10.0), rel=1e-4)
 
 
+def test_the_ages_of_what_goes_on_are_of_the_very_thing_without_oneself():
+    history = DurationHistory()
+    batch(history, [10.0] * 6, HOUR_MS)
+    started_s = [100.0, 400.0, 900.0]
+    going = [history.start(BLUE, 2 * HOUR_MS + round(second * 1000)) for second in started_s]
+    history.start(replace(BLUE, what="gpt"), 2 * HOUR_MS)
+    now_ms = 2 * HOUR_MS + 1_000_000
+    ages = np.log(1_000.0 - np.array(started_s))
+    assert history.view(BLUE, now_ms, PRIOR).going == pytest.approx((np.median(ages), ages.max()))
+    assert history.view(BLUE, now_ms, PRIOR, skipped=going[0]).going == pytest.approx((ages[1:].mean(), ages[1]))
+    for run in going:
+        history.forget(run)
+    assert np.isnan(history.view(BLUE, now_ms, PRIOR).going).all()
+
+
 def test_a_seed_keeps_the_newest_runs_and_batches():
     history = DurationHistory()
     for number in range(4):
@@ -79,6 +95,7 @@ def test_the_row_is_relative_to_the_base_so_that_ten_times_longer_runs_look_the_
         for number in range(300):
             seconds = factor * (100.0 + 50.0 * (number % 7))
             history.finish(history.start(BLUE, number * HOUR_MS), seconds, observed=True)
+        history.start(BLUE, 400 * HOUR_MS - round(factor * 1_000_000))
         view = history.view(BLUE, 400 * HOUR_MS, PRIOR)
         rows.append(feature_row(unknown_features(1, 3_600.0 * factor), view))
     first, second = rows
