@@ -313,6 +313,10 @@ class NodeState:
                 crashes=before.crashes,
             )
             self.runs[entry.key] = run
+        elif entry.event is Event.START and entry.assignment is not None:
+            # It was wished for before and never ran: what is placed now counts, others may hold what it was given then.
+            run.assignment, run.sequence, run.traceparent = entry.assignment, entry.sequence, entry.traceparent
+            run.gpus, run.leaving = list(entry.assignment.gpus), []
         run.state = following
         _note(run, entry)
         if following in FINAL:

@@ -30,7 +30,8 @@ class Slow(SimulatedRun):
 
 
 class Watched(SimulatedDriver):
-    """Counts what it is asked to start, as an observer outside the executor."""
+    """Counts what it is asked to start, as an observer outside the executor. Applications take a second to begin: a crash meanwhile leaves
+    a wish that nothing came of."""
 
     def __init__(self, clock: VirtualClock) -> None:
         super().__init__(clock)
@@ -38,6 +39,8 @@ class Watched(SimulatedDriver):
 
     async def start(self, order: Order):
         self.starts[order.assignment.job_id, order.assignment.attempt, order.spawn] += 1
+        if order.assignment.application:
+            await self._clock.sleep_wall(1.0)
         run = await super().start(order)
         return Slow(self._clock, run._course, run.facts, self._checkpoint_s)
 

@@ -125,6 +125,21 @@ def test_a_checkpoint_that_was_asked_of_an_earlier_attempt_is_not_asked_of_the_n
     assert due(state, placed(2, changed(again, checkpoint_request=4))) == [RequestCheckpoint("a/2", 4)]
 
 
+def test_what_never_ran_is_started_on_what_is_placed_now():
+    state = running()
+    state.fold(Moved(key="app/1", event=Event.START, assignment=APP, sequence=1))
+    state.fold(Moved(key="app/1", event=Event.NEVER_STARTED))
+    moved = changed(APP, gpus=[2])
+    other = assignment("b", 0, 1)
+    actions = due(state, placed(2, other, moved))
+    assert actions == [Start(other), Start(moved)]
+    for number, start in enumerate((other, moved)):
+        state.fold(Moved(key=f"{start.job_id}/1", event=Event.START, assignment=start, sequence=2))
+        assert (state.runs[f"{start.job_id}/1"].held, len(state.runs)) == (start.gpus, 2), number
+    assert state.runs["app/1"].assignment == moved
+    assert (state.runs["app/1"].sequence, state.runs["app/1"].spawn) == (2, 2)
+
+
 def test_a_gpu_that_is_blocked_gets_nothing():
     state = running()
     both = placed(1, A, assignment("b", 2))
