@@ -19,6 +19,9 @@ LEFTOVER_ROUNDS_MAX = 1_000
 """Killing what escaped into sessions of its own: each round kills every child there is; forks faster than that are lost."""
 RETRY_S = 0.1
 GROUP_ROUNDS_MAX = 100
+NOTES = ("job.json", "exit.json")
+NOTE_BYTES = 512
+"""A note is filled up with spaces to that length: its room is taken before the job begins, so that a full disk hides no end."""
 GROUP_PAUSE_S = 0.01
 """A second in all; a control group that stays is empty and costs nothing."""
 FORWARDED_SIGNALS = (signal.SIGUSR1, signal.SIGUSR2, signal.SIGHUP, signal.SIGINT)
@@ -31,7 +34,12 @@ def main(folder: str, notify_fd: int) -> None:
     os.set_inheritable(notify_fd, False)
     for ignored in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(ignored, signal.SIG_IGN)
+    for name in NOTES:
+        reserve(folder, name)
+    adopt_orphans()
     if not claim(folder, {"pid": os.getpid(), "ticks": start_ticks()}):
+        for name in NOTES:
+            os.unlink(room_of(folder, name))  # noqa: PTH108
         return
     for name in spec.get("inherit", ()):
         if name in os.environ:
@@ -45,7 +53,6 @@ def main(folder: str, notify_fd: int) -> None:
     if error is None:
         if spec.get("forward"):
             forward(child)
-        adopt_orphans()
         write(folder, "exit.json", watch(child, spec.get("group", "")), durable=True)
     remove_group(spec.get("group", ""))
 
@@ -78,7 +85,7 @@ def catches(pid: int, number: int) -> bool:
 
 
 def adopt_orphans() -> None:
-    """What the job leaves behind becomes a child of ours. Not before the job began: the import costs as much as its start."""
+    """What the job leaves behind becomes a child of ours. Before it begins: a short one leaves things behind at once."""
     import ctypes
 
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
@@ -220,11 +227,22 @@ def children() -> list:
         return []
 
 
+def reserve(folder: str, name: str) -> None:
+    """Room for a note. Raises OSError on a full disk: nothing has begun then, and nobody has claimed to."""
+    with open(room_of(folder, name), "w") as file:  # noqa: PTH123
+        file.write(" " * NOTE_BYTES)
+
+
+def room_of(folder: str, name: str) -> str:
+    """This runner's own: another one for the same attempt may just be losing the claim."""
+    return f"{folder}/{name}.{os.getpid()}"
+
+
 def write(folder: str, name: str, content: dict, durable: bool = False) -> None:
-    """All of it or nothing; an exit must survive a power cut, a running job doesn't survive one anyway."""
-    fresh = f"{folder}/{name}.new"
-    with open(fresh, "w") as file:  # noqa: PTH123
-        json.dump(content, file)
+    """All of it or nothing, into the room that was reserved; an exit must survive a power cut, a running job doesn't survive one anyway."""
+    fresh = room_of(folder, name)
+    with open(fresh, "r+") as file:  # noqa: PTH123
+        file.write(json.dumps(content).ljust(NOTE_BYTES))
         file.flush()
         if durable:
             os.fsync(file.fileno())

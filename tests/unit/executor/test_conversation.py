@@ -92,6 +92,22 @@ async def test_an_answer_from_before_the_request_is_no_answer_to_it_but_still_ne
     assert talk.unheard() == Answer(0.1, "old")
 
 
+async def test_who_listens_for_news_leaves_an_awaited_answer_to_who_asked(talk, tmp_path):
+    """Also at the moment at which the answer is there and the one who asked has not looked yet."""
+    heard: list[object] = []
+    asking = asyncio.ensure_future(talk.ask(reached, PATIENCE_S, asyncio.Event()))
+    while not (tmp_path / "checkpoint-request").exists():
+        await asyncio.sleep(0)
+    put(tmp_path / "checkpoint-answer", '{"fraction": 0.5, "location": "a"}')
+    put(tmp_path / "progress", '{"step": 7}')
+    heard.append(talk.by_itself())
+    assert await asyncio.wait_for(asking, PATIENCE_S) == Answer(0.5, "a")
+    assert heard == [Progress(step=7)]
+    assert talk.by_itself() is None
+    put(tmp_path / "checkpoint-answer", '{"fraction": 0.6, "location": "b"}')
+    assert talk.by_itself() == Answer(0.6, "b")
+
+
 async def test_gpus_are_acknowledged_by_repeating_the_newest_list(talk, tmp_path):
     talk.tell_gpus("0,1")
     (tmp_path / "gpus-answer").write_text("0,1\n")

@@ -65,9 +65,33 @@ async def test_a_job_that_fails_because_its_output_filled_the_disk_fails_as_that
     code = "import sys\ntry:\n    while True: sys.stdout.write('x' * 4096); sys.stdout.flush()\nexcept OSError: sys.exit(5)"
     run = await driver.start(python(code))
     exit = await asyncio.wait_for(run.ended(), PATIENCE_S)
-    assert exit.cause in (FailureCause.DISK_FULL, FailureCause.UNKNOWN), exit
-    # The runner could not note the exit either: then it is unknown, never completed.
-    assert exit.cause is not None
+    assert (exit.cause, exit.exit_code) == (FailureCause.DISK_FULL, 5)
+
+
+@pytest.mark.parametrize("left_bytes", range(0, 80 * 1024, 4096))
+async def test_wherever_the_disk_gets_full_a_job_is_either_refused_and_not_there_or_its_end_is_known(
+    small_disk: Path, tmp_path: Path, left_bytes: int
+):
+    driver = ProcessDriver(WallClock(), small_disk, Site(nodes=("n00",)))
+    fill(small_disk)
+    os.truncate(small_disk / "filler", max(0, (small_disk / "filler").stat().st_size - left_bytes))
+    ran = tmp_path / "ran"
+    filling = (
+        f"import os\nfile = open({str(small_disk / 'more')!r}, 'wb', buffering=0)\nopen({str(ran)!r}, 'w').close()\n"
+    )
+    filling += "try:\n    while True: file.write(b'x' * 1024)\nexcept OSError: os._exit(7)"
+    refusal = None
+    try:
+        run = await driver.start(python(filling))
+    except StartRefusedError as refused:
+        refusal = refused
+    if refusal is not None:
+        assert refusal.cause is FailureCause.DISK_FULL, refusal.detail
+        assert not ran.exists()
+        return
+    exit = await asyncio.wait_for(run.ended(), PATIENCE_S)
+    assert (exit.cause, exit.exit_code) == (FailureCause.DISK_FULL, 7)
+    assert ran.exists()
 
 
 def fill(folder: Path) -> None:
@@ -89,7 +113,7 @@ def test_a_fork_that_fails_is_noted_as_such():
         spec = {"command": ["true"], "environment": {}, "directory": "/", "log": f"{name}/log"}
         (folder / "spec.json").write_text(json.dumps(spec))
         code = (
-            "import contextlib, errno, json, os, resource, signal, sys, time\n"
+            "import contextlib, ctypes, errno, json, os, resource, signal, sys, time\n"
             f"source = open({runner.__file__!r}).read()\n"
             "resource.setrlimit(resource.RLIMIT_NPROC, (1, 1)); os.setgid(65534); os.setuid(65534)\n"
             f"sys.argv = ['runner', {name!r}, '1']; exec(compile(source, 'runner', 'exec'))"

@@ -14,6 +14,7 @@ import pytest
 
 from schemas.executions import FailureCause
 from schemas.placements import Assignment, Desired
+from services.executor.shell.drivers import process
 from services.executor.shell.drivers.conversation import Conversation
 from services.executor.shell.drivers.environment import Site, environment_of
 from services.executor.shell.drivers.identity import ProcessId
@@ -122,6 +123,16 @@ async def test_a_stop_ends_grandchildren_too_even_in_sessions_of_their_own(drive
     exit = await ended
     assert (exit.cause, exit.signal) == (FailureCause.SIGNAL, signal.SIGTERM)
     assert [pid for pid in pids if Path(f"/proc/{pid}").exists()] == []
+
+
+async def test_what_a_short_job_leaves_in_a_session_of_its_own_ends_with_it(driver, tmp_path, monkeypatch):
+    """It was there before its runner had time for anything; without a control group."""
+    monkeypatch.setattr(process, "group_of", lambda folder: "")
+    up = tmp_path / "up"
+    left_behind = f"setsid sh -c 'echo $$ > {up}.new; mv {up}.new {up}; exec sleep 600'"
+    short = job("sh", "-c", f"({left_behind} &); until test -e {up}; do :; done")
+    assert (await run_to_end(driver, short)).cause is None
+    assert not Path(f"/proc/{int(up.read_text())}").exists()
 
 
 async def test_what_ignores_sigterm_is_killed_after_the_grace(driver, tmp_path):

@@ -73,15 +73,23 @@ class Conversation:
         self._clock = clock
         self._heard: dict[str, _Identity | None] = {}
         self._progress_s = float("-inf")
+        self._asking = False
         self._server: asyncio.Server | None = None
 
     # --- what the job says by itself
+
+    def by_itself(self) -> Answer | Progress | None:
+        """As `unheard`, but an answer that `ask` waits for is left to it: taken here, it would wait in vain."""
+        return self._progress() if self._asking else self.unheard()
 
     def unheard(self) -> Answer | Progress | None:
         """The next thing nobody has taken yet."""
         answer = self._new(ANSWER_FILE, _Answer)
         if answer is not None:
             return Answer(answer.fraction, answer.location)
+        return self._progress()
+
+    def _progress(self) -> Progress | None:
         if self._clock.wall_s() - self._progress_s < PROGRESS_PERIOD_S:
             return None
         progress = self._new(PROGRESS_FILE, _Progress)
@@ -101,6 +109,7 @@ class Conversation:
         except OSError:
             return None  # a full disk: the job could not save its work either
         before = self._identity(ANSWER_FILE)
+        self._asking = True
         try:
             until_s = self._clock.wall_s() + wait_s
             told = False
@@ -115,6 +124,7 @@ class Conversation:
                     return None
                 await self._clock.sleep_wall(ANSWER_POLL_S)
         finally:
+            self._asking = False
             with contextlib.suppress(OSError):
                 request.unlink(missing_ok=True)
 

@@ -124,7 +124,7 @@ class KubernetesRun:
         return self._talk.unheard()
 
     async def news(self) -> Answer | Progress:
-        while (said := self._talk.unheard()) is None:
+        while (said := self._talk.by_itself()) is None:
             await self._driver.clock.sleep_wall(NEWS_POLL_S)
         return said
 

@@ -38,7 +38,7 @@ from services.executor.shell.drivers.identity import ProcessId, machine_boot_id,
 from services.executor.shell.drivers.job_log import LogLimits
 from services.executor.shell.drivers.port import Answer, Order, Prepared, StartRefusedError
 from services.executor.shell.drivers.readiness import probe
-from services.executor.shell.drivers.refusals import exit_of, preflight, refused, spawn_failure
+from services.executor.shell.drivers.refusals import exit_of, never_began, preflight, refused, spawn_failure
 from services.executor.shell.drivers.run_folder import LOG_FILE, Began, Claim, Ended, abandon, folder_of, read, write
 from services.executor.shell.runner import remove_group
 from services.runtime.clock import Clock
@@ -107,7 +107,7 @@ class ProcessRun:
     async def news(self) -> Answer | Progress:
         log = self._folder / LOG_FILE
         while True:
-            said = self._talk.unheard()
+            said = self._talk.by_itself()
             if said is not None:
                 return said
             if job_log.is_long(log, self._driver.log_limits):
@@ -191,9 +191,7 @@ class ProcessDriver:
             raise
         if run is None:
             talk.close()
-            raise StartRefusedError(
-                FailureCause.SPAWN, f"the runner didn't get the job to begin; see {folder}/runner.log"
-            )
+            raise never_began(folder)
         return run
 
     async def reap(self, node: str, known: Sequence[Order]) -> list[str]:
@@ -224,7 +222,7 @@ class ProcessDriver:
         if abandon(folder):
             return None
         claim = read(folder / "claim", Claim)
-        if claim is None or claim.pid == 0:
+        if claim is None:
             return None
         runner = ProcessId(claim.pid, claim.ticks)
         while runner.alive() and not (folder / "job.json").exists() and not (folder / "exit.json").exists():

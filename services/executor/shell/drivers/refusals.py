@@ -55,6 +55,15 @@ def spawn_failure(noted: Ended, assignment: Assignment) -> StartRefusedError:
     return StartRefusedError(FailureCause.SPAWN, f"{command}: {os.strerror(number)} ({noted.stage})")
 
 
+def never_began(folder: Path) -> StartRefusedError:
+    """The runner ended, or took too long, before it was the job's."""
+    if _full(folder):
+        return StartRefusedError(
+            FailureCause.DISK_FULL, f"the disk of {folder} is full: No space left for the job's end"
+        )
+    return StartRefusedError(FailureCause.SPAWN, f"the runner didn't get the job to begin; see {folder}/runner.log")
+
+
 def exit_of(noted: Ended, time_ms: int, folder: Path) -> Exit:
     """What the runner noted, as the end of a run. A failure on a full disk is put down to the disk."""
     if noted.errno is not None:

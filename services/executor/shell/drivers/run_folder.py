@@ -20,11 +20,10 @@ from services.executor.shell.drivers.port import Order
 LOG_FILE = "output.log"
 FOLDER_NAME_LENGTH_MAX = 200
 T = TypeVar("T")
-_ABANDONED = b'{"pid": 0, "ticks": 0}'
 
 
 class Claim(Struct):
-    """Whose the attempt is: the runner's, or pid 0 for an executor that gave it up."""
+    """Whose the attempt is: the runner's. An empty one is that of an executor that gave it up."""
 
     pid: int
     ticks: int
@@ -71,13 +70,11 @@ def write(path: Path, content: bytes) -> None:
 
 
 def abandon(folder: Path) -> bool:
-    """Take the attempt away from a runner that has not begun; False if a runner (or an earlier executor) has the claim."""
-    fresh = folder / f"claim.{os.getpid()}"
-    fresh.write_bytes(_ABANDONED)
+    """Take the attempt away from a runner that has not begun; False if a runner (or an earlier executor) has the claim.
+
+    An empty file, because on a full disk there is room for no more, and the question must be answered there, too."""
     try:
-        os.link(fresh, folder / "claim")
+        os.close(os.open(folder / "claim", os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644))
     except FileExistsError:
         return False
-    finally:
-        fresh.unlink()
     return True

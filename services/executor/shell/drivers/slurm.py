@@ -179,7 +179,7 @@ class SlurmRun:
         return self._talk.unheard()
 
     async def news(self) -> Answer | Progress:
-        while (said := self._talk.unheard()) is None:
+        while (said := self._talk.by_itself()) is None:
             await self._driver.clock.sleep_wall(NEWS_POLL_S)
         return said
 
@@ -261,7 +261,7 @@ class SlurmDriver:
             await self._take_back(order)
             return None
         claim = read(folder / "claim", Claim)
-        if claim is None or claim.pid == 0:
+        if claim is None:
             await self._take_back(order)
             return None
         # Its runner began or is about to: what became of it is learned like any end.
