@@ -6,8 +6,10 @@ Read `reader.py` for which records count.
 
 from __future__ import annotations
 
+from schemas.base import Event
 from schemas.codec import DecodeError, decode_payload
 from schemas.decisions import DecisionInput, DecisionMade, RecordKind
+from schemas.executions import NodeReported
 from schemas.records import Now
 from services.allocator.core.enact import enact
 from services.allocator.core.fold import FOLDS, fold, forget_aged_advice, forget_finished, forget_reservations
@@ -15,9 +17,10 @@ from services.allocator.core.held import forget_preemptions
 from services.allocator.core.promises import forget_promises
 from services.allocator.core.silence import forget_silence, give_up_starts
 from services.allocator.core.slots import ask_for_reshapes
-from services.allocator.core.state import OBEYED_MAX, Changes, State, forget_index
+from services.allocator.core.state import HEARD_MAX, OBEYED_MAX, Changes, State, forget_index
 
 COMMANDS = "commands"
+EXECUTIONS = "executions"
 
 
 def advance(state: State, record: DecisionMade, step_ms: int) -> Changes:
@@ -40,7 +43,7 @@ def fold_all(state: State, inputs: list[DecisionInput], now: Now, changes: Chang
             event = decode_payload(item.type, item.payload)
         except DecodeError:
             continue  # the shell has dead-lettered it; a record never holds one, but an old log may
-        if item.topic == COMMANDS and _obeyed(state, item.id):
+        if _is_repetition(state, item, event):
             continue
         if type(event) in FOLDS:
             fold(state, event, item.traceparent, now, changes)
@@ -53,13 +56,24 @@ def fold_all(state: State, inputs: list[DecisionInput], now: Now, changes: Chang
     give_up_starts(state, now, changes)
 
 
-def _obeyed(state: State, id: str) -> bool:
-    """Whether a command was obeyed before; it is from now on. Sent twice, a drain would come back after its undrain."""
-    if id in state.obeyed:
+def _is_repetition(state: State, item: DecisionInput, event: Event) -> bool:
+    """Whether it was said before and would undo what was said since: a drain would come back after its undrain, and a report of what runs
+    on a node would end what began there after it. Of jobs attempts tell old from new; an application has one, however often it comes back.
+    """
+    if item.topic == COMMANDS:
+        return _known(state.obeyed, item.id, OBEYED_MAX)
+    if item.topic == EXECUTIONS and (isinstance(event, NodeReported) or getattr(event, "job_id", "") in state.apps):
+        return _known(state.heard, item.id, HEARD_MAX)
+    return False
+
+
+def _known(ids: dict[str, bool], id: str, known_max: int) -> bool:
+    """It is from now on; the oldest are forgotten."""
+    if id in ids:
         return True
-    state.obeyed[id] = True
-    while len(state.obeyed) > OBEYED_MAX:
-        del state.obeyed[next(iter(state.obeyed))]
+    ids[id] = True
+    while len(ids) > known_max:
+        del ids[next(iter(ids))]
     return False
 
 

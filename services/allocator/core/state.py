@@ -242,6 +242,8 @@ EARLIER_ATTEMPTS_MAX = 16
 CLOSED_APPS_MAX = 10_000
 OBEYED_MAX = 10_000
 """Revoked applications and ids of commands that are remembered, so that a late repetition neither revives nor repeats anything."""
+HEARD_MAX = 10_000
+"""Ids of what executors said of nodes and applications that are remembered: ten words each of a thousand nodes that come back together."""
 
 
 class Finished(Struct, array_like=True):
@@ -257,6 +259,7 @@ class State(Struct, dict=True):
     `preemptions`: by the job that waits for its place. `promises`: planned starts of big jobs.
     `early_drains`, `early_reports`: deadline and executor's word by node that telemetry hasn't told of yet.
     `cuts`: by machine whose cards are shared; `repartitions`: by request. `forgotten`: nodes that are gone for good (`departures.py`).
+    `obeyed`, `heard`: ids of what counts once (`advance.py`).
 
     `dict`: an index derived from the fields may hang on it (`index.py`); it is never encoded.
     """
@@ -288,6 +291,7 @@ class State(Struct, dict=True):
     cuts: dict[str, Cut] = field(default_factory=dict)
     repartitions: dict[str, Repartition] = field(default_factory=dict)
     forgotten: dict[str, Forgotten] = field(default_factory=dict)
+    heard: dict[str, bool] = field(default_factory=dict)
 
 
 def keep_early(waiting: dict[str, Any], key: str, value: Any, kept_max: int) -> None:

@@ -5,8 +5,10 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from schemas.commands import DrainNode, UndrainNode
-from schemas.jobs import JobRevoked
+from schemas.executions import JobReady, NodeReported, QuarantinedGpu, StopCause
+from schemas.jobs import JobRevoked, ProbeKind, Readiness
 from schemas.nodes import Health
+from schemas.status import JobState
 from tests import build
 from tests.allocator_driver import Driver
 
@@ -18,6 +20,39 @@ def held(driver: Driver, app_id: str = "app") -> int:
 
 def revoked(at_ms: int) -> JobRevoked:
     return JobRevoked(job_id="app", cluster=build.CLUSTER, revoked_ms=at_ms)
+
+
+def reported(driver: Driver, boot_id: str, quarantined: int | None = None) -> NodeReported:
+    return NodeReported(
+        node="n00",
+        cluster=build.CLUSTER,
+        time_ms=driver.now_ms,
+        applied=driver.state.sequence,
+        epoch=1,
+        boot_id=boot_id,
+        running=[],
+        quarantined=[] if quarantined is None else [QuarantinedGpu(gpu=quarantined, reason="somebody's")],
+    )
+
+
+def ready(driver: Driver, serves: bool) -> JobReady:
+    return JobReady(job_id="app", attempt=1, node="n00", cluster=build.CLUSTER, time_ms=driver.now_ms, ready=serves)
+
+
+def serving() -> Driver:
+    """An application that came back to its node under its attempt, and serves."""
+    probed = replace(build.application("app", floor=2, peak=2).spec, readiness=Readiness(kind=ProbeKind.TCP, port=80))
+    driver = Driver().give(build.node("n00"))
+    driver.give(replace(build.application("app", floor=2, peak=2), spec=probed))
+    for stay in ("first", "second"):
+        driver.give(build.started("app", "n00", driver.now_ms), id=f"{stay} start").give(
+            ready(driver, True), id=f"{stay} readiness"
+        )
+        if stay == "first":
+            driver.pass_ms(1_000).give(ready(driver, False), id="first unreadiness")
+            driver.give(build.stopped("app", "n00", driver.now_ms, StopCause.FENCED), id="first end")
+    assert driver.state.apps["app"].ready == ["n00"]
+    return driver
 
 
 def test_a_revoked_application_is_not_revived_by_its_old_registration():
@@ -65,3 +100,48 @@ def test_a_nodes_old_state_does_not_undo_its_newer_one():
     back = replace(build.node("n00"), incarnation=1, time_ms=build.START_MS + 50_000)
     driver.give(back).give(lost)
     assert driver.state.nodes["n00"].health is Health.USABLE
+
+
+def test_a_report_of_an_empty_node_said_again_does_not_end_what_began_there_after_it():
+    driver = Driver().give(build.node("n00"), build.accepted("j", 1), build.forecast("j", {1: 600}))
+    empty = reported(driver, "one/1")
+    assert empty.applied >= driver.job("j").placed_sequence, "its executor had read the placement and not begun yet"
+    driver.give(empty, id="report").give(build.started("j", "n00", driver.now_ms)).give(empty, id="report")
+    assert (driver.job("j").state, driver.job("j").attempt) == (JobState.RUNNING, 1)
+    driver.give(empty, id="another report")
+    assert driver.job("j").attempt == 2
+
+
+def test_a_report_from_before_a_restart_said_again_does_not_make_the_next_one_a_restart():
+    driver = Driver().give(build.node("n00"))
+    before = reported(driver, "one/1")
+    driver.give(before, id="one").give(reported(driver, "two/1"), id="two").give(before, id="one")
+    assert driver.state.nodes["n00"].boot_id == "two/1"
+
+
+def test_a_quarantine_that_was_lifted_stays_lifted():
+    driver = Driver().give(build.node("n00"))
+    held = reported(driver, "one/1", quarantined=3)
+    driver.give(held, id="held").give(reported(driver, "one/1"), id="free").give(held, id="held")
+    assert driver.state.nodes["n00"].quarantined == []
+
+
+def test_a_report_said_again_before_its_node_is_known_does_not_undo_a_newer_one():
+    driver = Driver()
+    held = reported(driver, "one/1", quarantined=3)
+    driver.give(held, id="held").give(reported(driver, "one/1"), id="free").give(held, id="held")
+    driver.give(build.node("n00"))
+    assert driver.state.nodes["n00"].quarantined == []
+
+
+def test_an_application_that_serves_again_is_not_undone_by_the_end_of_its_earlier_stay():
+    driver = serving()
+    driver.give(build.stopped("app", "n00", driver.now_ms, StopCause.FENCED), id="first end")
+    driver.give(ready(driver, False), id="first unreadiness")
+    assert driver.state.apps["app"].ready == ["n00"]
+
+
+def test_an_application_that_ceased_to_serve_does_not_serve_by_an_old_word():
+    driver = serving()
+    driver.give(ready(driver, False), id="second unreadiness").give(ready(driver, True), id="second readiness")
+    assert driver.state.apps["app"].ready == []
