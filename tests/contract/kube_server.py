@@ -96,7 +96,8 @@ class Kubelet:
 
 
 class KubeServer:
-    """`with` starts it. `pull`: what a container waits for instead of beginning. `deaf`: every request is answered by 503."""
+    """`with` starts it. `pull`: what a container waits for instead of beginning. `deaf`: every request is answered by 503;
+    `deaf_after_create`: so many, once a Job was created, whose own answer is lost, too. `logless`: nothing gives its output."""
 
     def __init__(self) -> None:
         self.jobs: dict[str, dict[str, Any]] = {}
@@ -104,6 +105,8 @@ class KubeServer:
         self.kubelets: dict[str, Kubelet] = {}
         self.pull = ""
         self.deaf = False
+        self.deaf_after_create = 0
+        self.logless = False
         self.asked_while_deaf = 0
         self.created = 0
         self.lock = threading.RLock()
@@ -134,6 +137,7 @@ class KubeServer:
             if name in self.jobs:
                 return 409, failure(409, "AlreadyExists", f'jobs.batch "{name}" already exists')
             self.created += 1
+            self.deaf = self.deaf_after_create > 0
             manifest["metadata"] |= {"namespace": namespace, "uid": f"uid-{self.created}", "creationTimestamp": now()}
             manifest["status"] = {"active": 1}
             self.jobs[name] = manifest
@@ -226,6 +230,8 @@ class _Handler(BaseHTTPRequestHandler):
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
         if state.deaf:
             state.asked_while_deaf += 1
+            if state.deaf_after_create and state.asked_while_deaf >= state.deaf_after_create:
+                state.deaf = False
             self._send(503, failure(503, "ServiceUnavailable", "the server is currently unable to handle the request"))
             return
         url = urlparse(self.path)
@@ -239,7 +245,8 @@ class _Handler(BaseHTTPRequestHandler):
     def _job(self, namespace: str, name: str | None, body: bytes) -> tuple[int, dict[str, Any]]:
         state = self.server_state
         if self.command == "POST":
-            return state.create(namespace, json.loads(body))
+            done = state.create(namespace, json.loads(body))
+            return (503, failure(503, "ServiceUnavailable", "lost")) if state.deaf else done
         if self.command == "DELETE":
             return state.delete(name or "")
         if name not in state.jobs:
@@ -255,6 +262,8 @@ class _Handler(BaseHTTPRequestHandler):
             self._send(200, {"kind": "PodList", "apiVersion": "v1", "metadata": {}, "items": items})
         elif self.command == "DELETE":
             self._send(*state.delete_pod(name))
+        elif log and state.logless:
+            self._send(500, failure(500, "InternalError", "the node is not reachable"))
         elif log and name in state.kubelets:
             self._send_bytes(200, state.kubelets[name].output, "text/plain")
         else:

@@ -21,7 +21,7 @@ from services.executor.shell.drivers.kube_api import KubeApi
 from services.executor.shell.drivers.kubernetes import KubernetesDriver, PodShape
 from services.executor.shell.drivers.port import Order, StartRefusedError
 from services.runtime.clock import WallClock
-from tests.contract.kube_server import KubeServer
+from tests.contract.kube_server import Kubelet, KubeServer
 
 PATIENCE_S = 60.0
 TRAIN = Path(jobs.__file__).with_name("train_numpy.py")
@@ -180,3 +180,64 @@ async def test_a_job_that_somebody_deleted_is_unknown_not_completed(driver, serv
     server.delete(name)
     exit = await asyncio.wait_for(run.ended(), PATIENCE_S)
     assert exit.cause in (FailureCause.UNKNOWN, FailureCause.EXIT_CODE)
+
+
+async def test_a_start_whose_answer_was_lost_leaves_nothing_behind_when_it_is_refused(driver, server, tmp_path):
+    """Whoever is told of a refusal gives its GPUs to others: an API server that is away for a while must not leave a job there."""
+    server.deaf_after_create = 25
+    with pytest.raises(StartRefusedError) as refused:
+        await asyncio.wait_for(driver.start(order("import time; time.sleep(600)")), PATIENCE_S)
+    assert refused.value.cause is FailureCause.PREFLIGHT
+    assert (server.created, server.jobs) == (1, {})
+
+
+async def test_an_api_server_that_is_away_while_a_job_begins_does_not_make_it_fail(driver, server):
+    server.pull = "ContainerCreating"
+    starting = asyncio.ensure_future(driver.start(order("pass")))
+    await until(lambda: server.created == 1)
+    server.deaf = True
+    await until(lambda: server.asked_while_deaf >= 25)
+    assert not starting.done()
+    with server.lock:
+        (pod,) = server.pods.values()
+        server.kubelets[pod["metadata"]["name"]] = Kubelet(pod)
+    server.deaf = False
+    run = await asyncio.wait_for(starting, PATIENCE_S)
+    assert (await asyncio.wait_for(run.ended(), PATIENCE_S)).cause is None
+
+
+async def test_the_end_of_a_job_whose_output_nobody_gives_is_known(driver, server, monkeypatch):
+    monkeypatch.setattr(kubernetes_driver, "LOG_TRIES_MAX", 3)
+    server.logless = True
+    run = await driver.start(order("raise SystemExit(4)"))
+    assert (await asyncio.wait_for(run.ended(), PATIENCE_S)).exit_code == 4
+
+
+@pytest.mark.parametrize(
+    ("kind", "reason", "cause"),
+    [
+        ("Failed", "DeadlineExceeded", FailureCause.UNKNOWN),
+        ("Failed", "BackoffLimitExceeded", FailureCause.UNKNOWN),
+        ("Complete", "CompletionsReached", None),
+    ],
+)
+async def test_a_job_whose_pods_were_deleted_ends_as_kubernetes_says(driver, server, kind, reason, cause):
+    run = await driver.start(order("import time; time.sleep(600)"))
+    with server.lock:
+        (job,) = server.jobs.values()
+        condition = {"type": kind, "status": "True", "reason": reason, "message": "so it is"}
+        job["status"] = {"conditions": [condition]}
+        server.pods.clear()
+    exit = await asyncio.wait_for(run.ended(), PATIENCE_S)
+    assert exit.cause is cause
+    assert cause is None or reason in exit.detail
+
+
+async def test_an_evicted_pod_is_over_though_its_container_says_nothing(driver, server):
+    run = await driver.start(order("import time; time.sleep(600)"))
+    with server.lock:
+        (pod,) = server.pods.values()
+        pod["status"] = {"phase": "Failed", "reason": "Evicted", "message": "low on disk"}
+    exit = await asyncio.wait_for(run.ended(), PATIENCE_S)
+    assert exit.cause is FailureCause.UNKNOWN
+    assert "Evicted: low on disk" in exit.detail

@@ -12,6 +12,7 @@ from typing import Any
 REQUEST_WAIT_S = 20.0
 """An API server that takes longer is asked again."""
 NOT_FOUND, CONFLICT = 404, 409
+MAY_BE_DONE = (408, 429)
 
 
 class KubeError(OSError):
@@ -20,6 +21,11 @@ class KubeError(OSError):
     def __init__(self, status: int, detail: str) -> None:
         super().__init__(detail)
         self.status = status
+
+    @property
+    def is_refusal(self) -> bool:
+        """It was understood and not done; anything else may have been done all the same."""
+        return 400 <= self.status < 500 and self.status not in MAY_BE_DONE
 
 
 class KubeApi:

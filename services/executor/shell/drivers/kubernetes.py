@@ -36,8 +36,10 @@ BEGIN_WAIT_S = 300.0
 """For scheduling and pulling the image; a Job that has not begun by then is taken back."""
 LIMIT_MARGIN_S = 600.0
 """Kubernetes' own deadline lies that far behind the job's limit, for its checkpoint and its end."""
-KEPT_S = 3600
-"""Ended Jobs stay that long for people to look at; executors look within seconds."""
+KEPT_S = 72 * 3600
+"""Ended Jobs stay that long: as the run folders, and longer than an executor is away, which learns of an end from them alone."""
+LOG_TRIES_MAX = 30
+"""Times that the output of an ended pod is asked for: a node that is gone gives none, and the end counts all the same."""
 HOPELESS = frozenset(
     {
         "CreateContainerConfigError",
@@ -73,6 +75,7 @@ class KubernetesRun:
         self._talk = Conversation(self._folder, driver.clock)
         self._gone = asyncio.Event()
         self._deleted = False
+        self._log_tries = 0
 
     async def ended(self) -> Exit:
         while True:
@@ -90,14 +93,26 @@ class KubernetesRun:
             if finished is not None:
                 await self._keep_log(pods)
                 return self._exit_of(finished)
-            if pods or await self._driver.api.job(self.facts.name) is not None:
+            over = next((why for pod in pods if (why := _over(pod))), "")
+            if pods and not over:
                 return None
+            job = None if pods else await self._driver.api.job(self.facts.name)
         except KubeError:
             return None  # silence is not an end
         now_ms = self._driver.clock.now_ms()
+        if job is not None:
+            came = _condition(job)
+            if came is None:
+                return None
+            if came.type == "Complete":
+                return Exit(now_ms)
+            over = f"over ({came.reason}: {came.message})"
         if self._deleted:
             return Exit(now_ms, FailureCause.SIGNAL, signal=SIGTERM, detail="its Job was deleted on request")
-        return Exit(now_ms, FailureCause.UNKNOWN, detail=f"Job {self.facts.name} is gone and nobody knows how it ended")
+        detail = over or "gone"
+        return Exit(
+            now_ms, FailureCause.UNKNOWN, detail=f"Job {self.facts.name} is {detail}, and nobody knows how it ended"
+        )
 
     def _exit_of(self, done: Any) -> Exit:
         clock = self._driver.clock
@@ -112,10 +127,17 @@ class KubernetesRun:
         return Exit(time_ms, FailureCause.EXIT_CODE, exit_code=done.exit_code, detail=detail)
 
     async def _keep_log(self, pods: list[Any]) -> None:
+        """Raises KubeError as long as it is worth another try."""
         for pod in pods:
-            with contextlib.suppress(OSError):
+            try:
                 text = await self._driver.api.log(pod.metadata.name)
                 write(self._folder / LOG_FILE, text.encode())
+            except KubeError:
+                self._log_tries += 1
+                if self._log_tries < LOG_TRIES_MAX:
+                    raise
+            except OSError:
+                return  # a full disk takes the output, not the end
 
     async def checkpoint(self, wait_s: float) -> Answer | None:
         return await self._talk.ask(_asked_by_file, wait_s, self._gone)
@@ -195,13 +217,13 @@ class KubernetesDriver:
             _check(order)
             folder.mkdir(parents=True, exist_ok=True)
             await self.api.create(self._manifest(order, folder, name))
-            started_ms = await self._begun(name)
         except KubeError as error:
-            await self._take_back(name)
+            if not error.is_refusal:
+                await self._take_back(name)  # it may have been created, and only the answer been lost
             raise StartRefusedError(FailureCause.PREFLIGHT, str(error)) from error
         except OSError as error:
             raise refused(error, folder) from error
-        return KubernetesRun(self, order, RunFacts(started_ms=started_ms, name=name))
+        return KubernetesRun(self, order, RunFacts(started_ms=await self._begun(name), name=name))
 
     async def reap(self, node: str, known: Sequence[Order]) -> list[str]:
         return []
@@ -212,18 +234,24 @@ class KubernetesDriver:
             try:
                 if await self.api.job(name) is None:
                     return None
+            except KubeError:
+                await self.clock.sleep_wall(ASK_S)  # whether it is there has to be certain
+                continue
+            try:
                 facts = RunFacts(started_ms=await self._begun(name), name=name)
             except StartRefusedError:
                 return None
-            except KubeError:
-                await self.clock.sleep_wall(ASK_S)  # whether it began has to be certain
         return KubernetesRun(self, order, facts)
 
     async def _begun(self, name: str) -> int:
-        """When its container began, in domain time. Raises StartRefusedError, KubeError."""
+        """When its container began, in domain time. Raises StartRefusedError."""
         until_s = self.clock.wall_s() + BEGIN_WAIT_S
         while True:
-            pods = await self.api.pods(name)
+            try:
+                pods = await self.api.pods(name)
+            except KubeError:
+                await self.clock.sleep_wall(ASK_S)
+                continue  # silence is neither a beginning nor a refusal
             for pod in pods:
                 began_ms = _began_wall_ms(pod)
                 if began_ms is not None:
@@ -236,8 +264,14 @@ class KubernetesDriver:
             await self.clock.sleep_wall(ASK_S)
 
     async def _take_back(self, name: str) -> None:
-        with contextlib.suppress(KubeError):
-            await self.api.delete(name)
+        """Return when it is certain that there is none: whoever is told of a refusal gives its GPUs to others."""
+        while True:
+            try:
+                await self.api.delete(name)
+            except KubeError:
+                await self.clock.sleep_wall(ASK_S)
+            else:
+                return
 
     def _manifest(self, order: Order, folder: Path, name: str) -> dict[str, Any]:
         assignment = order.assignment
@@ -292,6 +326,19 @@ def _states(pod: Any) -> list[Any]:
 
 def _terminated(pod: Any) -> Any:
     return next((state.terminated for state in _states(pod) if state.terminated is not None), None)
+
+
+def _over(pod: Any) -> str:
+    """Why a pod is over though its container doesn't say how it ended (evicted, its node gone); "" if it isn't."""
+    if pod.status.phase not in ("Failed", "Succeeded"):
+        return ""
+    return f"over ({pod.status.reason or pod.status.phase}: {pod.status.message})"
+
+
+def _condition(job: Any) -> Any:
+    """What Kubernetes says of a Job that is over; its pods may have been deleted since."""
+    conditions = (job.status.conditions or []) if job.status is not None else []
+    return next((each for each in conditions if each.type in ("Failed", "Complete") and each.status == "True"), None)
 
 
 def _began_wall_ms(pod: Any) -> int | None:
