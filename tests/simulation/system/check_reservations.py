@@ -11,7 +11,7 @@ from typing import Any
 from schemas.commands import ReleaseBlock, ReserveBlock
 from schemas.decisions import DecisionMade, Placed, Scaled
 from schemas.nodes import NodeForgotten
-from tests.simulation.system.evidence import Evidence, heard
+from tests.simulation.system.evidence import Evidence, Hearing
 
 Card = tuple[str, int]
 
@@ -27,9 +27,10 @@ class ReservationsWalk:
         self._scaled: dict[str, set[Card]] = {}
 
     def walk(self) -> ReservationsWalk:
+        hearing = Hearing()
         for record in self._evidence.accepted:
-            for item in record.inputs:
-                self._hear(heard(item), record.now_ms)
+            for event in hearing.of(record):
+                self._hear(event, record.now_ms)
             for effect in record.effects:
                 if isinstance(effect, Placed):
                     self._gains(record, effect.job_id, _cards(effect))

@@ -26,7 +26,7 @@ from schemas.executions import (
 from schemas.jobs import CheckpointMode, JobAccepted, JobRevoked, JobSpec
 from schemas.nodes import Health, NodeForgotten, NodeStateChanged
 from schemas.rules import Limits, QueueRules, Rules
-from tests.simulation.system.evidence import Evidence, heard
+from tests.simulation.system.evidence import Evidence, Hearing
 from tests.simulation.system.world_slots import HALF, HALVES, MACHINE
 
 HELD_S_MAX = 900.0
@@ -81,9 +81,10 @@ class RulesWalk:
         self._lost_at: dict[str, list[int]] = {}
 
     def walk(self) -> RulesWalk:
+        hearing = Hearing()
         for record in self._evidence.accepted:
-            for item in record.inputs:
-                self._hear(heard(item), record.now_ms)
+            for event in hearing.of(record):
+                self._hear(event, record.now_ms)
             self._give_up_starts(record.wall_ms)
             self._blocks = {
                 job_id: block

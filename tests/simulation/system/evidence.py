@@ -5,11 +5,13 @@ Owns: reading the bus once, and the log's rule of acceptance in words of its own
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from schemas.base import Event
 from schemas.codec import DecodeError, decode_payload, decode_record
 from schemas.decisions import DecisionInput, DecisionMade
+from schemas.executions import NodeReported
 from schemas.records import Record
 from schemas.topics import TOPICS
 from tests.simulation.system.faults import Weather
@@ -87,6 +89,22 @@ def evidence_of(stack: Stack, weather: Weather, drained: bool) -> Evidence:
 def heard(item: DecisionInput) -> Event:
     """What an input of a decision says."""
     return decode_payload(item.type, item.payload)
+
+
+class Hearing:
+    """What the log's inputs say, read in order: an order, or a report of what runs on a node, that is stored again says nothing new."""
+
+    def __init__(self) -> None:
+        self._known: set[tuple[str, str]] = set()
+
+    def of(self, record: DecisionMade) -> Iterator[Event]:
+        """One decision's."""
+        for item in record.inputs:
+            event, word = heard(item), (item.topic, item.id)
+            once = item.topic == "commands" or isinstance(event, NodeReported)
+            if not (once and word in self._known):
+                yield event
+            self._known.add(word)
 
 
 def _read(records: list[Record]) -> list[Said]:
