@@ -75,22 +75,33 @@ def tail(path: Path, lines: int) -> tuple[bytes, int]:
 
 
 def follow(log: RunLog, offset: int, pause: Callable[[float], None] = time.sleep) -> Iterator[bytes]:
-    """What comes after `offset`, until the attempt has ended. A file that became shorter was rotated: it is read from its start."""
+    """What comes after `offset`, until the attempt has ended. A file that became shorter was rotated: first what was not read of the
+    copy, then the file from its start."""
+    rotated = log.path.with_name(f"{log.path.name}.1")
     while True:
         ended = log.ended  # looked at before the file: what was written before the end is shown
         try:
             size = log.path.stat().st_size
         except OSError:
             return
-        offset = min(offset, size) if size >= offset else 0
-        while offset < size:
-            with log.path.open("rb") as file:
-                file.seek(offset)
-                content = file.read(READ_BYTES)
-            if not content:
-                break
+        if size < offset:
+            yield from _pieces(rotated, offset)
+            offset = 0
+        for content in _pieces(log.path, offset, size):
             offset += len(content)
             yield content
         if ended:
             return
         pause(FOLLOW_POLL_S)
+
+
+def _pieces(path: Path, begin: int, end: int | None = None) -> Iterator[bytes]:
+    """The file from `begin` on, to `end` at least or as far as it goes; nothing where there is no such file."""
+    try:
+        file = path.open("rb")
+    except OSError:
+        return
+    with file:
+        file.seek(begin)
+        while (end is None or file.tell() < end) and (content := file.read(READ_BYTES)):
+            yield content

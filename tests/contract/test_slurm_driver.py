@@ -192,3 +192,57 @@ async def test_what_can_not_start_fails_with_its_cause(driver, changed, cause, w
         await driver.start(order("pass", job_id="bad", **changed))
     assert refused.value.cause is cause
     assert wanted in refused.value.detail
+
+
+async def test_a_job_whose_number_nobody_wrote_down_is_found_by_name_and_others_are_left_alone(
+    cluster, driver, tmp_path
+):
+    """Whoever submitted it died before noting it; to Slurm's commands no number means every job."""
+    go = tmp_path / "go"
+    code = f"import pathlib, time\nwhile not pathlib.Path({str(go)!r}).exists(): time.sleep(0.01)\nraise SystemExit(6)"
+    other = await driver.start(order("import time; time.sleep(600)", job_id="other", gpus=1))
+    await driver.start(order(code, job_id="mine", gpus=1))
+    mine = order(code, job_id="mine", gpus=1)
+    (driver.folder_of(mine) / "slurm-job").unlink()
+    adopted = await driver.adopt(mine, None)
+    assert adopted is not None
+    assert adopted.facts.name not in ("", other.facts.name)
+    go.touch()
+    assert (await asyncio.wait_for(adopted.ended(), PATIENCE_S)).exit_code == 6
+    (driver.folder_of(mine) / "slurm-job").unlink(missing_ok=True)
+    (driver.folder_of(mine) / "exit.json").unlink()
+    late = await driver.adopt(mine, None)
+    assert late is not None
+    ended = asyncio.ensure_future(late.ended())
+    await late._cancel()
+    assert (await asyncio.wait_for(ended, PATIENCE_S)).cause is FailureCause.UNKNOWN
+    assert (await driver.slurm.state(other.facts.name)).startswith("RUNNING")
+    ended = asyncio.ensure_future(other.ended())
+    await other.stop()
+    await ended
+
+
+@pytest.mark.parametrize("begins_before", [False, True], ids=["waits", "runs"])
+async def test_a_submission_whose_answer_was_lost_is_not_left_to_itself(driver, monkeypatch, tmp_path, begins_before):
+    """Either nothing of it can begin any more, or the run is known."""
+    submit = driver.slurm.submit.__func__
+    each = order("import time; time.sleep(600)", gpus=1)
+    claim = driver.folder_of(each) / "claim"
+
+    async def lost(self, script: Path, options: list[str]) -> str:
+        number = await submit(self, script, options if begins_before else [*options, "--hold"])
+        if begins_before:
+            await until(claim.exists)
+        raise slurm_driver.SlurmError(f"sbatch did not answer ({number})")
+
+    monkeypatch.setattr(slurm_driver.Slurm, "submit", lost)
+    if not begins_before:
+        with pytest.raises(StartRefusedError) as refused:
+            await driver.start(each)
+        assert refused.value.cause is FailureCause.PREFLIGHT
+        assert await driver.slurm.named(slurm_driver._name(each)) == []
+        return
+    run = await asyncio.wait_for(driver.start(each), PATIENCE_S)
+    ended = asyncio.ensure_future(run.ended())
+    await run.stop()
+    assert (await asyncio.wait_for(ended, PATIENCE_S)).signal == 15

@@ -12,6 +12,7 @@ from schemas.executions import JobCheckpointed
 from schemas.jobs import CheckpointMode, CheckpointPolicy
 from services.console.errors import ConsoleError
 from services.console.job_logs import find_logs, follow, newest, tail
+from services.executor.shell.drivers.job_log import LogLimits, rotate
 from tests import build
 from tests.unit.console.console_rig import Rig, contended
 
@@ -126,6 +127,29 @@ def test_following_goes_over_a_rotation_to_the_end_of_the_attempt(tmp_path: Path
     )
     seen = b"".join(follow(log, offset, lambda _: next(steps)()))
     assert seen == b"three\nnew\nlast\n"
+
+
+@pytest.mark.parametrize("behind", [0, 1, 5_000])
+def test_following_shows_every_line_that_a_rotation_kept(tmp_path: Path, behind: int):
+    """Also what was written between the last look and the rotation, which only the copy holds."""
+    path = output(tmp_path, "n00/a/1-1", "0\n")
+    log = newest(tmp_path, "a", node=None, attempt=None)
+    count = 1
+
+    def grow(lines: int) -> None:
+        nonlocal count
+        with path.open("a") as file:
+            file.writelines(f"{number}\n" for number in range(count, count + lines))
+        count += lines
+
+    def turn() -> None:
+        grow(behind)
+        rotate(path, LogLimits(bytes_max=1, kept=3))
+        grow(1)
+
+    steps = iter([lambda: grow(10), turn, lambda: grow(3), turn, lambda: (path.parent / "exit.json").write_text("{}")])
+    seen = b"".join(follow(log, 0, lambda _: next(steps)()))
+    assert [int(line) for line in seen.split()] == list(range(count))
 
 
 def test_a_folder_without_the_job_says_where_to_look(tmp_path: Path):

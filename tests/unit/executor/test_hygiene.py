@@ -6,6 +6,7 @@ import asyncio
 import errno
 import json
 import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -167,6 +168,17 @@ def test_a_rotation_keeps_every_byte_of_a_quiet_log_and_drops_the_oldest(tmp_pat
     assert log.read_text() == ""
     assert [(tmp_path / f"output.log.{number}").read_text() for number in (1, 2)] == ["four", "three"]
     assert not (tmp_path / "output.log.3").exists()
+
+
+def test_a_rotation_without_room_for_its_copy_changes_nothing_and_takes_no_room(small_disk: Path):
+    log = small_disk / "output.log"
+    log.write_bytes(b"x" * 160 * 1024)
+    before = shutil.disk_usage(small_disk).free
+    for _ in range(3):
+        with pytest.raises(OSError, match="No space left"):
+            rotate(log, LogLimits(bytes_max=1, kept=3))
+    assert (log.stat().st_size, shutil.disk_usage(small_disk).free) == (160 * 1024, before)
+    assert [path.name for path in small_disk.iterdir()] == ["output.log"]
 
 
 def test_run_folders_go_when_their_attempts_ended_long_ago_and_only_then(tmp_path: Path):

@@ -7,7 +7,9 @@ whoever reads them. Read next: `process.py`.
 
 from __future__ import annotations
 
+import errno
 import os
+import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -33,7 +35,8 @@ def is_long(path: Path, limits: LogLimits) -> bool:
 
 
 def rotate(path: Path, limits: LogLimits) -> None:
-    """Move the older files up, copy the current one, cut it off. Raises OSError, for example on a full disk: nothing is cut then."""
+    """Move the older files up, copy the current one, cut it off. Raises OSError where there is no room for the copy: nothing is cut then,
+    and no half of a copy takes the room that is left."""
     for number in range(limits.kept - 1, 1, -1):
         older = path.with_name(f"{path.name}.{number - 1}")
         if older.exists():
@@ -41,7 +44,17 @@ def rotate(path: Path, limits: LogLimits) -> None:
     if limits.kept < 2:
         os.truncate(path, 0)
         return
+    if shutil.disk_usage(path.parent).free < path.stat().st_size + COPY_BYTES:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
     fresh = path.with_name(f"{path.name}.new")
+    try:
+        _copy_and_cut(path, fresh)
+    except OSError:
+        fresh.unlink(missing_ok=True)
+        raise
+
+
+def _copy_and_cut(path: Path, fresh: Path) -> None:
     with path.open("rb") as source, fresh.open("wb") as target:
         while chunk := source.read(COPY_BYTES):
             target.write(chunk)

@@ -9,6 +9,7 @@ nothing about the job), and choosing single GPUs: `gpus` of a placement counts o
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import shlex
 import sys
 from collections.abc import Sequence
@@ -72,6 +73,8 @@ class Slurm:
 
     async def state(self, number: str) -> str:
         """One of Slurm's states, or GONE. Raises SlurmError where the controller doesn't answer."""
+        if not number:
+            return GONE  # nobody wrote it down, and Slurm knew of none that waits or runs
         try:
             said = await self._run("squeue", "--noheader", "--states=all", f"--jobs={number}", "--format=%T %r")
         except SlurmError as error:
@@ -81,8 +84,8 @@ class Slurm:
         return said.strip() or GONE
 
     async def named(self, name: str) -> list[str]:
-        """Numbers of jobs of that name that wait or run."""
-        return (await self._run("squeue", "--noheader", f"--name={name}", "--format=%A")).split()
+        """Numbers of jobs of that name that wait or run, the oldest first."""
+        return sorted((await self._run("squeue", "--noheader", f"--name={name}", "--format=%A")).split(), key=int)
 
     async def signal(self, number: str, name: str) -> None:
         """To the runner alone, which hands it on."""
@@ -90,10 +93,13 @@ class Slurm:
 
     async def cancel(self, number: str) -> None:
         """At once, everything of it."""
-        await self._run("scancel", "--full", "--signal=KILL", number)
+        with contextlib.suppress(SlurmError):  # one that waits has nobody to be signalled
+            await self._run("scancel", "--full", "--signal=KILL", number)
         await self._run("scancel", number)
 
     async def _run(self, *command: str) -> str:
+        if command[-1] == "":
+            raise SlurmError(f"{command[0]}: no number, which to Slurm is every number")
         process = await asyncio.create_subprocess_exec(
             *command, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE, env=self.environment
         )
@@ -241,12 +247,32 @@ class SlurmDriver:
         try:
             preflight(order.assignment)
             self._write(order, folder)
-            number = await self.slurm.submit(folder / "batch.sh", self._options(order, folder))
-        except SlurmError as error:
-            raise StartRefusedError(FailureCause.PREFLIGHT, str(error)) from error
+            number = await self._submitted(order, folder)
         except OSError as error:
             raise refused(error, folder) from error
         return await self._begun(order, folder, number)
+
+    async def _submitted(self, order: Order, folder: Path) -> str:
+        """The batch job's number; "" if it has begun and the controller does not tell it. Raises StartRefusedError."""
+        try:
+            return await self.slurm.submit(folder / "batch.sh", self._options(order, folder))
+        except SlurmError as error:
+            # Slurm may have taken it, and only the answer been lost: with the claim ours, it can't begin any more.
+            if not abandon(folder):
+                return await self._number(order)
+            await self._take_back(order)
+            raise StartRefusedError(FailureCause.PREFLIGHT, str(error)) from error
+
+    async def _number(self, order: Order) -> str:
+        """Of the attempt's batch job, as it was written down, or as Slurm has it; "": none waits or runs any more."""
+        noted = self.folder_of(order) / "slurm-job"
+        if noted.exists():
+            return noted.read_text()
+        while True:
+            try:
+                return next(iter(await self.slurm.named(_name(order))), "")
+            except SlurmError:
+                await self.clock.sleep_wall(ASK_S)  # silence is not an end
 
     async def reap(self, node: str, known: Sequence[Order]) -> list[str]:
         return []
@@ -265,12 +291,13 @@ class SlurmDriver:
             await self._take_back(order)
             return None
         # Its runner began or is about to: what became of it is learned like any end.
-        number = (folder / "slurm-job").read_text() if (folder / "slurm-job").exists() else ""
+        number = await self._number(order)
         return SlurmRun(self, order, self._facts(folder, number), Conversation(folder, self.clock))
 
     async def _begun(self, order: Order, folder: Path, number: str) -> SlurmRun:
         """Wait until the runner has begun. Raises StartRefusedError when it couldn't, or Slurm let it wait for too long."""
-        (folder / "slurm-job").write_text(number)
+        with contextlib.suppress(OSError):  # on a full disk Slurm is asked for it
+            write(folder / "slurm-job", number.encode())
         until_s, ask_s = self.clock.wall_s() + PENDING_WAIT_S, self.clock.wall_s() + ASK_S
         state = ""
         while not (folder / "job.json").exists():
@@ -287,6 +314,8 @@ class SlurmDriver:
                     f"Slurm did not begin job {number} ({state or 'no answer'}); waited at most {PENDING_WAIT_S:.0f} s"
                 )
                 raise StartRefusedError(FailureCause.PREFLIGHT, detail)
+            if state.partition(" ")[0] in (*ENDED_STATES, GONE):
+                break  # its runner had begun: what became of it is learned like any end
             await self.clock.sleep_wall(POLL_S)
         return SlurmRun(self, order, self._facts(folder, number), Conversation(folder, self.clock))
 
