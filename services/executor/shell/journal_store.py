@@ -121,6 +121,8 @@ class FileJournal:
         _write(fd, content)
         os.fsync(fd)
         fresh.replace(self._path)
+        if self._durable:
+            _sync_folder(self._path.parent)  # or a power cut brings the old file back, without what follows
         os.close(self._fd)
         self._fd, self._bytes, self._unsynced = fd, len(content), False
 
@@ -132,6 +134,14 @@ class FileJournal:
         self.sync()
         os.close(self._fd)
         os.close(self._lock)
+
+
+def _sync_folder(folder: Path) -> None:
+    fd = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
 
 
 def _write(fd: int, content: bytes) -> None:
