@@ -260,6 +260,11 @@ class NodeState:
             return State.WAITING
         return State.STOPPED
 
+    def spawn_of(self, key: RunKey) -> int:
+        """Which time it runs, or would run if it began now; the first is 1."""
+        run = self.runs.get(key)
+        return self.ended.get(key, _NEVER_RAN).spawn + 1 if run is None else run.spawn
+
     def snapshot(self) -> Snapshot:
         return Snapshot(
             boot_id=self.boot_id,

@@ -108,7 +108,7 @@ def ready(node: str, cluster: str, run: LocalRun, *, serves: bool, time_ms: int)
         **_about(run.assignment, node, cluster, time_ms),
         ready=serves,
     )
-    fact = _fact(run, f"{'ready' if serves else 'unready'}/{time_ms}")
+    fact = _fact(run.assignment, run.spawn, f"{'ready' if serves else 'unready'}/{time_ms}")
     return _report(event, run.assignment, node, fact, run.traceparent)
 
 
@@ -123,7 +123,7 @@ def started(node: str, cluster: str, run: LocalRun, *, wall_ms: int, traceparent
         pid=run.facts.pid,
         speed=run.assignment.speed,
     )
-    return _report(event, run.assignment, node, _fact(run, "started"), traceparent)
+    return _report(event, run.assignment, node, _fact(run.assignment, run.spawn, "started"), traceparent)
 
 
 def checkpointed(node: str, cluster: str, run: LocalRun, *, label: str, time_ms: int) -> Report:
@@ -133,7 +133,9 @@ def checkpointed(node: str, cluster: str, run: LocalRun, *, label: str, time_ms:
         fraction=run.saved_fraction,
         location=run.saved_location,
     )
-    return _report(event, run.assignment, node, _fact(run, f"checkpointed/{label}"), run.traceparent)
+    return _report(
+        event, run.assignment, node, _fact(run.assignment, run.spawn, f"checkpointed/{label}"), run.traceparent
+    )
 
 
 def ended(node: str, cluster: str, run: LocalRun, event: Event, exit: Exit) -> Report:
@@ -147,14 +149,14 @@ def ended(node: str, cluster: str, run: LocalRun, event: Event, exit: Exit) -> R
             return failed(node, cluster, run, exit)
 
 
-def withdrawn(node: str, cluster: str, assignment: Assignment, cause: StopCause, time_ms: int) -> Report:
-    """It was stopped before it began."""
+def withdrawn(node: str, cluster: str, assignment: Assignment, spawn: int, cause: StopCause, time_ms: int) -> Report:
+    """It was stopped before it began, for the `spawn`th time."""
     event = JobStopped(
         **_about(assignment, node, cluster, time_ms),
         cause=cause,
         fraction=assignment.resume_fraction,
     )
-    return _report(event, assignment, node, "stopped", assignment.traceparent)
+    return _report(event, assignment, node, _fact(assignment, spawn, "stopped"), assignment.traceparent)
 
 
 def failed(node: str, cluster: str, run: LocalRun, exit: Exit) -> Report:
@@ -167,7 +169,7 @@ def failed(node: str, cluster: str, run: LocalRun, exit: Exit) -> Report:
         detail=exit.detail[:DETAIL_LENGTH_MAX],
         run_s=_run_s(run, exit),
     )
-    return _report(event, run.assignment, node, _fact(run, "failed"), run.traceparent)
+    return _report(event, run.assignment, node, _fact(run.assignment, run.spawn, "failed"), run.traceparent)
 
 
 def node_reported(
@@ -205,7 +207,7 @@ def _completed(node: str, cluster: str, run: LocalRun, exit: Exit) -> Report:
         **_about(run.assignment, node, cluster, exit.time_ms),
         run_s=_run_s(run, exit),
     )
-    return _report(event, run.assignment, node, _fact(run, "completed"), run.traceparent)
+    return _report(event, run.assignment, node, _fact(run.assignment, run.spawn, "completed"), run.traceparent)
 
 
 def _stopped(node: str, cluster: str, run: LocalRun, exit: Exit) -> Report:
@@ -216,7 +218,7 @@ def _stopped(node: str, cluster: str, run: LocalRun, exit: Exit) -> Report:
         fraction=run.saved_fraction,
         run_s=_run_s(run, exit),
     )
-    return _report(event, run.assignment, node, _fact(run, "stopped"), run.traceparent)
+    return _report(event, run.assignment, node, _fact(run.assignment, run.spawn, "stopped"), run.traceparent)
 
 
 def _about(assignment: Assignment, node: str, cluster: str, time_ms: int) -> dict[str, Any]:
@@ -234,9 +236,9 @@ def _run_s(run: LocalRun, exit: Exit) -> float:
     return 0.0 if run.facts is None else max(0, exit.time_ms - run.facts.started_ms) / 1000
 
 
-def _fact(run: LocalRun, fact: str) -> str:
+def _fact(assignment: Assignment, spawn: int, fact: str) -> str:
     """An application may come back under its attempt: its later stays are numbered."""
-    return fact if run.spawn == 1 or not run.assignment.application else f"{fact}/{run.spawn}"
+    return fact if spawn == 1 or not assignment.application else f"{fact}/{spawn}"
 
 
 def _report(event: Payload, assignment: Assignment, node: str, fact: str, traceparent: str) -> Report:

@@ -231,7 +231,8 @@ class Node:
     def _withdraw(self, assignment: Assignment, cause: StopCause) -> None:
         key = run_key(assignment.job_id, assignment.attempt)
         now_ms = self._around.clock.now_ms()
-        report = reports.withdrawn(self.name, self._around.cluster, assignment, cause, now_ms)
+        spawn = self.state.spawn_of(key)
+        report = reports.withdrawn(self.name, self._around.cluster, assignment, spawn, cause, now_ms)
         move = Moved(key=key, event=Event.STOP, assignment=assignment, cause=cause, time_ms=now_ms)
         self._ledger.record(move, report=report)
         self._quiet.set()

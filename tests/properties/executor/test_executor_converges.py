@@ -71,6 +71,7 @@ def assignments(draw) -> list[Assignment]:
 STEPS = st.lists(
     st.one_of(
         st.tuples(st.just("place"), st.integers(1, 3), st.integers(1, 12), assignments()),
+        st.tuples(st.just("placed while away"), st.integers(1, 3), st.integers(1, 12), assignments()),
         st.tuples(st.just("wait"), st.sampled_from([0.0, 0.5, 5.0, 30.0])),
         st.tuples(st.just("crash"), st.sampled_from([0.0, 7.0])),
         st.tuples(st.just("fail"), st.sampled_from(list(Unknown)), st.integers(1, 6)),
@@ -85,7 +86,7 @@ def no_gpu_is_shared(state: NodeState) -> None:
     assert len(held) == len(set(held)), held
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=300, deadline=None)
 @given(STEPS)
 def test_any_history_is_survived(steps):
     async def main(clock: VirtualClock):
@@ -99,6 +100,11 @@ def test_any_history_is_survived(steps):
                     # One number has one content, as in the log.
                     content = offered.setdefault((epoch, sequence), wanted)
                     await rig.place(placed(sequence, *content, epoch=epoch))
+                case "placed while away", epoch, sequence, wanted:
+                    await rig.crash()
+                    content = offered.setdefault((epoch, sequence), wanted)
+                    await rig.place(placed(sequence, *content, epoch=epoch))
+                    await rig.start()
                 case "wait", duration_s:
                     await rig.wait_s(duration_s)
                 case "crash", duration_s:
