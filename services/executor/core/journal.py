@@ -85,6 +85,10 @@ class LocalRun(Struct, kw_only=True, omit_defaults=True):
     def key(self) -> RunKey:
         return run_key(self.assignment.job_id, self.assignment.attempt)
 
+    def safe_with(self, fraction: float, location: str) -> tuple[float, str]:
+        """What is safe, and where, once this is said: the largest share counts, with the place it came with; of equal ones the newest."""
+        return (fraction, location) if fraction >= self.saved_fraction else (self.saved_fraction, self.saved_location)
+
     @property
     def held(self) -> list[int]:
         """GPUs that nobody else may have: those it uses and those it is about to let go of."""
@@ -350,8 +354,7 @@ def _note(run: LocalRun, entry: Moved) -> None:
         case Event.CHECKPOINT:
             run.checkpoint_request = entry.request
         case Event.ANSWERED | Event.SAVED:
-            run.saved_fraction = max(run.saved_fraction, entry.fraction)
-            run.saved_location = entry.location
+            run.saved_fraction, run.saved_location = run.safe_with(entry.fraction, entry.location)
             run.saves += 1
             run.saved_ms = entry.time_ms
             run.save_s = entry.cost_s or run.save_s

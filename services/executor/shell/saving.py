@@ -115,9 +115,8 @@ class Saving:
         return interval_s(run.assignment.checkpoint, run.save_s, nodes, self._around.node_mtbf_s)
 
     def _saved(self, run: LocalRun, event: Event, label: str, answer: Answer, cost_s: float) -> None:
-        known = msgspec.structs.replace(
-            run, saved_fraction=max(run.saved_fraction, answer.fraction), saved_location=answer.location
-        )
+        fraction, location = run.safe_with(answer.fraction, answer.location)
+        known = msgspec.structs.replace(run, saved_fraction=fraction, saved_location=location)
         now_ms = self._around.clock.now_ms()
         report = reports.checkpointed(self._ledger.node, self._around.cluster, known, label=label, time_ms=now_ms)
         move = Moved(

@@ -8,6 +8,7 @@ import pytest
 
 from services.executor.core.journal import ENDED_KEPT_MAX, Applied, Moved, NodeState, Opened
 from services.executor.core.lifecycle import Event
+from services.executor.shell import journal_store
 from services.executor.shell.journal_store import FileJournal, JournalError, MemoryJournal
 from tests.unit.executor.executor_rig import assignment
 
@@ -100,3 +101,29 @@ def test_ended_attempts_are_forgotten_in_order_beyond_the_limit():
         state.fold(Moved(key=f"j{number}/1", event=Event.STOP, assignment=assignment(f"j{number}", 0)))
     assert len(state.ended) == ENDED_KEPT_MAX
     assert next(iter(state.ended)) == "j3/1"
+
+
+def test_what_is_safe_is_the_largest_share_with_the_place_it_came_with(path):
+    """A job that went back and saved less takes nothing from what it had saved before; of equal shares the newest place counts."""
+    state = NodeState.of([*ENTRIES, Moved(key="a/1", event=Event.STARTED)])
+    for fraction, location, safe in (
+        (0.5, "half", (0.5, "half")),
+        (0.4, "less", (0.5, "half")),
+        (0.5, "again", (0.5, "again")),
+        (0.7, "more", (0.7, "more")),
+    ):
+        state.fold(Moved(key="a/1", event=Event.SAVED, fraction=fraction, location=location))
+        run = state.runs["a/1"]
+        assert (run.saved_fraction, run.saved_location) == safe
+
+
+def test_a_snapshot_is_in_its_folder_before_anything_follows_it(path, monkeypatch):
+    """Else a power cut brings the journal from before it back, without what was written since."""
+    synced: list[Path] = []
+    monkeypatch.setattr(journal_store, "_sync_folder", synced.append)
+    journal = FileJournal(path)
+    journal.read()
+    journal.replace(ENTRIES[:1])
+    assert synced == [path.parent]
+    FileJournal(path.with_name("demo"), durable=False).close()
+    assert synced == [path.parent]
