@@ -131,6 +131,10 @@ def show_durations(session: Session, report: DurationReport, svg: Path | None, a
         for one in covered:
             groups.add_row(label + one.name, f"{one.runs:,}", f"{one.coverage:.1%}", "" if one.right else "off")
     session.print(groups)
+    if report.dirty_rows:
+        session.print(
+            f"\nRows with a broken cell, forecast but not scored: {report.dirty_rows:,}. {report.dirty_first}"
+        )
 
 
 def show_demand(session: Session, report: DemandReport, rates: Rates, svg: Path | None, as_json: bool) -> None:

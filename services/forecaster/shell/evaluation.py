@@ -51,7 +51,10 @@ Tell = Callable[[str, float], None]
 
 @dataclass(frozen=True, slots=True)
 class DurationReport:
-    """`methods`: scores of ours and of the simple rules. `predictions`: (row in the file, P50, P90) in file order."""
+    """`methods`: scores of ours and of the simple rules. `predictions`: (row in the file, P50, P90) in file order.
+
+    `dirty_rows`: of the trace, with broken cells: forecast, not scored; what is wrong with the first.
+    """
 
     rows: int
     methods: dict[str, Score]
@@ -60,6 +63,8 @@ class DurationReport:
     by_size: list[Covered]
     pinball_by_month: dict[str, dict[str, float]]
     predictions: list[tuple[int, float, float]]
+    dirty_rows: int = 0
+    dirty_first: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +120,8 @@ def evaluate_durations(
             (int(row_of[place]), float(np.exp(ours[0][place])), float(np.exp(ours[1][place])))
             for place in in_file_order
         ],
+        dirty_rows=len(trace.dirty),
+        dirty_first=trace.dirty[0] if trace.dirty else "",
     )
 
 

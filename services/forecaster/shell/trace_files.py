@@ -28,12 +28,17 @@ SAME_CLOCK_S = 7_200
 PERIOD_DAYS = 30
 """Length of a "month" where the trace has no calendar."""
 SECONDS_MAX = 1e10
+DIRTY_SHARE_MAX = 0.1
+"""More broken rows than that are another layout, not some broken rows."""
 PHILLY, HPC = "philly", "hpc"
 
 
 @dataclass(frozen=True, slots=True)
 class JobsFile:
-    """Rows of a file in its order. `epoch_s`: the wall-clock second of its second 0, None if it has no calendar."""
+    """Rows of a file in its order. `epoch_s`: the wall-clock second of its second 0, None if it has no calendar.
+
+    `dirty`: per row with a broken cell, what is wrong. It keeps its place and is forecast, but neither scored nor learnt from.
+    """
 
     submit_s: list[int]
     wait_s: list[float]
@@ -46,6 +51,7 @@ class JobsFile:
     limit_s: list[float]
     month: list[str]
     epoch_s: float | None
+    dirty: list[str]
 
     def __len__(self) -> int:
         return len(self.submit_s)
@@ -55,19 +61,27 @@ def read_jobs(path: Path, layout: str, *, attempts: bool = False, limit: int | N
     """`philly`: submit_time, submit_s, num_gpus, span_s, run_s, vc. `hpc`: submit_s or start_s, run_s, procs, user and, where
     there are, wait_s, app, queue, req_time_s, req_mem_mib. `attempts`: forecast run_s instead of span_s where Philly has it."""
     named = layout == HPC
-    found = JobsFile([], [], [], [], [], [], [] if named else None, [] if named else None, [], [], None)
+    found = JobsFile([], [], [], [], [], [], [] if named else None, [] if named else None, [], [], None, [])
     epoch_s = None
     for line, row in _rows(path):
         if limit is not None and len(found) >= limit:
             break
+        broken = len(found.dirty)
         if layout == HPC:
             _add_hpc(found, path, line, row)
         else:
             _add_philly(found, path, line, row, attempts)
             if epoch_s is None and (moment := _moment(row.get("submit_time", ""))) is not None:
                 epoch_s = moment.timestamp() - found.submit_s[-1]
+        if len(found.dirty) > broken:
+            found.duration_s[-1], found.ended[-1] = 1.0, False
+            del found.dirty[broken + 1 :]
     if not len(found):
         raise TraceError(f"{path} has no rows.")
+    if len(found.dirty) > DIRTY_SHARE_MAX * len(found):
+        raise TraceError(
+            f"{found.dirty[0]} So it is, or something like it, in {len(found.dirty)} of {len(found)} rows."
+        )
     return JobsFile(**{**{name: getattr(found, name) for name in JobsFile.__slots__}, "epoch_s": epoch_s})
 
 
@@ -145,11 +159,11 @@ def _spacing(path: Path, rows: dict[int, list[float]]) -> int:
 
 def _add_philly(found: JobsFile, path: Path, line: int, row: dict[str, str], attempts: bool) -> None:
     column = "run_s" if attempts and row.get("run_s") else "span_s"
-    found.submit_s.append(int(_number(path, line, row, "submit_s")))
+    found.submit_s.append(_submit_s(found, path, line, row, "submit_s"))
     found.wait_s.append(0.0)
-    found.duration_s.append(max(1.0, _number(path, line, row, column, low=0.0)))
+    found.duration_s.append(max(1.0, _cell(found, path, line, row, column, 1.0, low=0.0)))
     found.ended.append(row.get("ended", "1") != "0")
-    found.gpus.append(_size(path, line, row, "num_gpus"))
+    found.gpus.append(_size(found, path, line, row, "num_gpus"))
     if row.get("vc") is None:
         raise TraceError(f"{path}, line {line}, column vc: it is missing.")
     found.team.append(row["vc"] or "unknown")
@@ -162,13 +176,13 @@ def _add_hpc(found: JobsFile, path: Path, line: int, row: dict[str, str]) -> Non
     assert found.kind is not None, "an HPC log has something that was run"
     assert found.what is not None, "an HPC log has something that was run"
     begin = "submit_s" if "submit_s" in row else "start_s"
-    found.submit_s.append(int(_number(path, line, row, begin)))
-    found.wait_s.append(_number(path, line, row, "wait_s", low=0.0) if row.get("wait_s") else 0.0)
-    found.duration_s.append(max(1.0, _number(path, line, row, "run_s", low=0.0)))
+    found.submit_s.append(_submit_s(found, path, line, row, begin))
+    found.wait_s.append(_cell(found, path, line, row, "wait_s", 0.0, low=0.0) if row.get("wait_s") else 0.0)
+    found.duration_s.append(max(1.0, _cell(found, path, line, row, "run_s", 1.0, low=0.0)))
     found.ended.append(row.get("ended", "1") != "0")
-    found.gpus.append(_size(path, line, row, "procs"))
+    found.gpus.append(_size(found, path, line, row, "procs"))
     found.team.append(row.get("user") or "unknown")
-    limit_s = _number(path, line, row, "req_time_s") if row.get("req_time_s") else 0.0
+    limit_s = _cell(found, path, line, row, "req_time_s", 0.0) if row.get("req_time_s") else 0.0
     # Without a program's name, what was asked for tells one thing from another: limit, memory, and the exact size.
     found.kind.append(row.get("queue") or row.get("app") or "run")
     found.what.append(row.get("app") or f"limit {limit_s:g} memory {row.get('req_mem_mib', '')} of {row.get('procs')}")
@@ -179,7 +193,7 @@ def _add_hpc(found: JobsFile, path: Path, line: int, row: dict[str, str]) -> Non
 def _rows(path: Path) -> Iterator[tuple[int, dict[str, str]]]:
     opener = gzip.open if path.suffix == ".gz" else open
     try:
-        with opener(path, "rt", encoding="utf-8", newline="") as file:
+        with opener(path, "rt", encoding="utf-8-sig", newline="") as file:
             reader = csv.DictReader(file, restval="")
             for row in reader:
                 yield reader.line_num, row
@@ -200,9 +214,36 @@ def _number(path: Path, line: int, row: dict[str, str], column: str, *, low: flo
     return value
 
 
-def _size(path: Path, line: int, row: dict[str, str], column: str) -> int:
+def _cell(
+    found: JobsFile,
+    path: Path,
+    line: int,
+    row: dict[str, str],
+    column: str,
+    otherwise: float,
+    *,
+    low: float = -SECONDS_MAX,
+) -> float:
+    """A broken cell is noted, and `otherwise` stands for it; a column that isn't there stays an error."""
+    try:
+        return _number(path, line, row, column, low=low)
+    except TraceError as error:
+        if row.get(column) is None:
+            raise
+        found.dirty.append(str(error))
+        return otherwise
+
+
+def _submit_s(found: JobsFile, path: Path, line: int, row: dict[str, str], column: str) -> int:
+    """Whoever tells no submit came with the row before."""
+    if not found.submit_s:
+        return int(_number(path, line, row, column))
+    return int(_cell(found, path, line, row, column, found.submit_s[-1]))
+
+
+def _size(found: JobsFile, path: Path, line: int, row: dict[str, str], column: str) -> int:
     """Rounded up to a power of two, as blocks are."""
-    return 1 << max(0, int(_number(path, line, row, column, low=0.0)) - 1).bit_length()
+    return 1 << max(0, int(_cell(found, path, line, row, column, 1.0, low=0.0)) - 1).bit_length()
 
 
 def _moment(text: str) -> datetime | None:

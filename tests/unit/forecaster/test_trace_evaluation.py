@@ -16,6 +16,7 @@ from services.forecaster.core.rehearsal import calibrated
 from services.forecaster.core.rolling import PastRuns, replay
 from services.forecaster.shell.evaluation import (
     DurationChoices,
+    DurationReport,
     evaluate_demand,
     evaluate_durations,
     write_demand,
@@ -161,6 +162,30 @@ def test_what_is_wrong_is_named_with_its_line_and_column(tmp_path: Path, layout:
     assert str(path) in str(raised.value)
 
 
+def test_a_broken_row_is_forecast_and_counted_but_neither_scored_nor_learnt_from(tmp_path: Path) -> None:
+    """What stood in its broken cells must not matter to any forecast."""
+    path = philly_slice(tmp_path / "trace.csv", 0, 400)
+    lines = path.read_text().splitlines()
+
+    def report(durations: tuple[str, str, str, str]) -> DurationReport:
+        broken = list(lines)
+        for place, text in zip((10, 60, 110, 399), durations, strict=True):
+            submit_s, gpus, vc = (broken[place + 1].split(",")[column] for column in (1, 2, 5))
+            broken[place + 1] = f",{submit_s},{gpus},{text},,{vc}"
+        submit_s, span_s, vc = (broken[201].split(",")[column] for column in (1, 3, 5))
+        broken[201] = f",{submit_s},many,{span_s},,{vc}"
+        broken[301] = ",?" + broken[301][broken[301].index(",", 1) :]
+        path.write_text("\n".join(broken) + "\n")
+        return evaluate_durations(read_jobs(path, "philly"), None, DurationChoices(), silent)
+
+    found, other = report(("", "-5", "nan", "inf")), report(("x", "1e99", "", "-1"))
+    assert (found.rows, found.dirty_rows, found.methods[OURS].runs) == (400, 6, 394)
+    assert "line 12, column span_s: ''" in found.dirty_first
+    assert [row for row, _, _ in found.predictions] == list(range(400))
+    assert all(1.0 <= p50_s <= p90_s < math.inf for _, p50_s, p90_s in found.predictions)
+    assert (found.predictions, found.methods) == (other.predictions, other.methods)
+
+
 def test_a_truncated_gz_file_is_one_sentence(tmp_path: Path) -> None:
     path = tmp_path / "cut.csv.gz"
     path.write_bytes(gzip.compress((HEADER + ",1,1,60,60,red\n" * 1000).encode())[:60])
@@ -200,6 +225,12 @@ def test_demand_predictions_are_rows_and_history_may_count_on_or_overlap(tmp_pat
         "p90": rows[0]["p90"],
     }
     assert {row["origin_s"] for row in rows} == {"0", str(DAY_S)}
+
+
+def test_a_byte_order_mark_is_no_part_of_a_column(tmp_path: Path) -> None:
+    path = tmp_path / "marked.csv"
+    path.write_text("window_start_s,c0\n0,1\n3600,2\n", encoding="utf-8-sig")
+    assert read_rates(path, None).load.tolist() == [[1.0, 2.0]]
 
 
 def test_windows_without_any_load_are_gaps(tmp_path: Path) -> None:
