@@ -9,7 +9,7 @@ from schemas import executions
 from schemas.executions import StopCause
 from schemas.records import Now
 from schemas.status import JobState
-from services.allocator.core.lifecycle import late_completion, move, order_stop, part_ended
+from services.allocator.core.lifecycle import completed_after_all, late_completion, move, order_stop, part_ended
 from services.allocator.core.phases import Happening
 from services.allocator.core.state import (
     EARLY_NODES_MAX,
@@ -115,6 +115,8 @@ def _completed(state: State, event: executions.JobCompleted, traceparent: str, n
         return
     if event.attempt in job.earlier:
         late_completion(state, job, event.attempt, event.node, min(event.time_ms, now.domain_ms), changes)
+    elif event.attempt == job.attempt:
+        completed_after_all(job, event.node)
 
 
 def _failed(state: State, event: executions.JobFailed, traceparent: str, now: Now, changes: Changes) -> None:

@@ -61,8 +61,9 @@ def finish(state: State, job: Job, end: Happening, ended_ms: int, cause: str, ch
 def requeue(job: Job, now_ms: int, not_before_ms: int, changes: Changes) -> None:
     """Back into the queue with the work that is left; the ended attempt is remembered, since its end may still be reported."""
     changes.job(job)
-    move(job, Happening.LOSE if any(part.status == PART_LOST for part in job.parts) else Happening.REQUEUE)
-    job.restores = len(job.parts) > 1 and any(part.status == PART_LOST for part in job.parts)
+    lost = job.restores or any(part.status == PART_LOST for part in job.parts)
+    move(job, Happening.LOSE if lost else Happening.REQUEUE)
+    job.restores = lost and len(job.parts) > 1
     job.earlier[job.attempt] = job.parts
     while len(job.earlier) > EARLIER_ATTEMPTS_MAX:
         del job.earlier[next(iter(job.earlier))]
@@ -84,6 +85,13 @@ def part_ended(state: State, job: Job, node: str, status: str, time_ms: int, cau
             order_stop(job, StopCause.GANG_BROKEN, changes)
         return
     _resolve_attempt(state, job, time_ms, changes)
+
+
+def completed_after_all(job: Job, node: str) -> None:
+    """A lost part of a gang that still stops turns out to have completed: that is how it ended, and its node is lost all the same."""
+    for part in job.parts:
+        if part.node == node and part.status == PART_LOST:
+            part.status, job.restores = PART_COMPLETED, True
 
 
 def late_completion(state: State, job: Job, attempt: int, node: str, time_ms: int, changes: Changes) -> None:

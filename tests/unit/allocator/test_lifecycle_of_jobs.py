@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from itertools import permutations
+
+import pytest
+
 from schemas.executions import NodeReported, StopCause
 from schemas.jobs import JobRevoked, RestartMode, RestartPolicy
 from schemas.nodes import Health
@@ -210,3 +214,37 @@ def test_a_job_that_arrives_again_is_not_told_anything() -> None:
     driver = running(8, nodes=1)
     driver.give(build.accepted("j", 8))
     assert driver.log[-1].effects == []
+
+
+@pytest.mark.parametrize("nodes", [2, 4])
+@pytest.mark.parametrize("at_once", [False, True])
+@pytest.mark.parametrize("order", list(permutations(range(4))))
+def test_a_gang_that_completed_is_complete_whenever_its_nodes_are_said_to_be_lost(
+    order: tuple[int, ...], at_once: bool, nodes: int
+) -> None:
+    driver = running(16, nodes=nodes)
+    first, second = sorted(part.node for part in driver.job("j").parts)
+    driver.pass_ms(60_000)
+    words = [
+        build.completed("j", first, driver.now_ms),
+        build.completed("j", second, driver.now_ms),
+        build.node(first, order=int(first[1:]), health=Health.LOST),
+        build.node(second, order=int(second[1:]), health=Health.LOST),
+    ]
+    said = [words[number] for number in order]
+    for events in [said] if at_once else [[event] for event in said]:
+        driver.give(*events)
+    if "j" in driver.state.jobs:
+        assert driver.job("j").attempt == 2, "nobody knew when it was started again"
+        for part in list(driver.job("j").parts):
+            driver.give(build.stopped("j", part.node, driver.now_ms, StopCause.FENCED, attempt=2))
+    assert driver.state.finished["j"].state is JobState.COMPLETED
+
+
+def test_a_gang_whose_lost_part_had_completed_still_lost_a_node() -> None:
+    driver = running(16)
+    driver.give(build.node("n01", order=1, health=Health.LOST), build.completed("j", "n01", driver.now_ms))
+    assert driver.job("j").stop_cause == StopCause.GANG_BROKEN.value
+    driver.give(build.stopped("j", "n00", driver.now_ms, StopCause.GANG_BROKEN))
+    assert (driver.job("j").state, driver.job("j").restores) == (JobState.QUEUED, True)
+    assert driver.job("j").failures == 0
