@@ -177,8 +177,7 @@ class RulesWalk:
             ran = event.node in attempt.parts and event.node in attempt.ran
             if ran and (job_id, attempt.number) not in there and event.applied >= attempt.sequence:
                 del attempt.parts[event.node]
-        if event.node in self._nodes:
-            self._boots[event.node] = event.boot_id
+        self._boots[event.node] = event.boot_id  # an executor may speak before telemetry tells of its node
 
     def _shaped(self, event: CardsShaped) -> None:
         """What was on slots that are no more holds nothing."""

@@ -1,0 +1,94 @@
+"""Whose machine has restarted holds nothing there, though its executor first spoke before telemetry did; without a restart it holds."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+import msgspec
+
+from schemas.base import Event
+from schemas.codec import encode_payload
+from schemas.commands import ChangeRules
+from schemas.decisions import DecisionInput, Placed
+from schemas.executions import HeldGpus, JobStarted, NodeReported
+from schemas.jobs import JobAccepted, JobSpec, Kind
+from schemas.nodes import GpuState, Health, NodeStateChanged
+from schemas.registry import TYPE_OF
+from schemas.rules import Limits, Rules
+from schemas.status import NodeGpus
+from tests.simulation.system.check_rules import RulesWalk
+from tests.simulation.system.evidence import Evidence
+from tests.simulation.system.world import CLUSTER, START_MS
+
+FIRST, SECOND = "n00-boot-1", "n00-boot-2"
+RULES = Rules(version=1, organisation=Limits(maximum={"h100": 1}))
+ORDER = ChangeRules(cluster=CLUSTER, rules=RULES, ordered_ms=START_MS)
+GPU = GpuState(index=0, uuid="GPU-n00-0")
+NODE = NodeStateChanged(
+    node="n00", cluster=CLUSTER, pool="h100", time_ms=START_MS, health=Health.USABLE, gpus=[GPU], incarnation=1
+)
+BEGUN = JobStarted(
+    job_id="a", attempt=1, node="n00", cluster=CLUSTER, time_ms=START_MS, wall_ms=START_MS, gpus=[0], sequence=1
+)
+
+
+def accepted(job_id: str) -> JobAccepted:
+    spec = JobSpec(
+        kind=Kind.TRAINING, priority=10, sizes=[1], team="red", user="ann", queue="default", command=["true"]
+    )
+    return JobAccepted(
+        job_id=job_id,
+        cluster=CLUSTER,
+        pools=["h100"],
+        spec=spec,
+        submitted_ms=START_MS,
+        accepted_ms=START_MS,
+        digest="0",
+    )
+
+
+def reported(boot_id: str, *, applied: int, running: list[HeldGpus]) -> NodeReported:
+    return NodeReported(
+        node="n00", cluster=CLUSTER, time_ms=START_MS, applied=applied, epoch=1, boot_id=boot_id, running=running
+    )
+
+
+def decision(sequence: int, heard: list[Event], starts: str, node: str) -> Any:
+    inputs = [
+        DecisionInput(
+            topic="any",
+            partition=0,
+            offset=0,
+            type=TYPE_OF[type(event)],
+            id=f"{sequence}/{number}",
+            payload=msgspec.Raw(encode_payload(event)),
+        )
+        for number, event in enumerate(heard)
+    ]
+    placed = [NodeGpus(node=node, gpus=[0])]
+    start = Placed(job_id=starts, attempt=1, pool="h100", gpus=1, placed=placed, p50_s=1.0, p90_s=1.0)
+    now_ms = START_MS + sequence
+    return SimpleNamespace(sequence=sequence, now_ms=now_ms, wall_ms=now_ms, inputs=inputs, effects=[start])
+
+
+def found(first: list[Event], later_boot: str) -> list[str]:
+    """`b` starts after `a`, one GPU is allowed, and the executor of `a` has said that it has `a` in hand, of this boot."""
+    again = reported(later_boot, applied=1, running=[HeldGpus(job_id="a", attempt=1, gpus=[0])])
+    log = [
+        decision(1, [ORDER, accepted("a"), accepted("b"), *first], "a", "n00"),
+        decision(2, [BEGUN, again], "b", "n01"),
+    ]
+    return RulesWalk(cast("Evidence", cast("Any", SimpleNamespace(accepted=log, drained=False)))).walk().violations
+
+
+def test_an_executor_may_speak_before_telemetry_tells_of_its_node():
+    hello = reported(FIRST, applied=0, running=[])
+    assert found([hello, NODE], SECOND) == []
+    assert found([NODE, hello], SECOND) == []
+
+
+def test_without_a_restart_who_runs_there_counts():
+    hello = reported(FIRST, applied=0, running=[])
+    assert found([hello, NODE], FIRST) == ["decision 2: b starts: the organisation holds 2 GPUs, 1 allowed"]
+    assert found([NODE, hello], FIRST) == ["decision 2: b starts: the organisation holds 2 GPUs, 1 allowed"]
