@@ -22,9 +22,9 @@ from services.allocator.core.project import placements
 from services.allocator.core.slots import ask_for_reshapes
 from services.allocator.core.state import Changes, State, forget_index
 from services.allocator.core.verify_commit import verify_commit
+from tests.simulation.system.check_applications import given_otherwise, spoken_of, taken_without_a_word
 from tests.simulation.system.check_jobs import Life
 from tests.simulation.system.check_restores import passed_over
-from tests.simulation.system.check_silence import held_by_applications, taken_in_silence
 from tests.simulation.system.check_slots import said_of_orders
 from tests.simulation.system.evidence import Evidence, heard
 from tests.simulation.system.stack import POLICY
@@ -72,9 +72,9 @@ class LogWalk:
             self._wrong(record.sequence, "its time runs backwards")
         forget_index(state)
         if record.kind is RecordKind.DECISION:
-            held = held_by_applications(state)
+            held = spoken_of(state)
             fold_all(state, record.inputs, now, changes)
-            for sentence in taken_in_silence(held, state, record.inputs):
+            for sentence in taken_without_a_word(held, state, record.inputs):
                 self._wrong(record.sequence, sentence)
             for sentence in passed_over(state, record.effects, self._memory_mib, POLICY, now):
                 self._wrong(record.sequence, sentence)
@@ -83,6 +83,8 @@ class LogWalk:
             for sentence in verify_commit(state, record.effects, POLICY, now):
                 self._wrong(record.sequence, sentence)
             enact(state, record.effects, record.sequence, POLICY.step_ms, now, changes)
+            for sentence in given_otherwise(state, record.effects):
+                self._wrong(record.sequence, sentence)
             ask_for_reshapes(state, now, changes)
         move(state, record)
         for job_id in changes.jobs:

@@ -1,6 +1,7 @@
 """Judges by what really ran on the machines: no card held twice, nothing that wasn't placed, every end reported as it was.
 
-Owns: the comparison of truth with log and reports. Refuses: anybody's state. Read next: `checks.py`.
+Owns: the comparison of truth with log and reports. Refuses: anybody's state, but for what the log leaves applications in the
+end, which is judged by itself. Read next: `checks.py`, `check_applications.py`.
 """
 
 from __future__ import annotations
@@ -10,10 +11,10 @@ from collections import defaultdict
 from collections.abc import Set
 
 from schemas.commands import DrainNode, RepartitionCards
-from schemas.decisions import Scaled
 from schemas.executions import JobCompleted, JobFailed, JobStopped, StopCause
 from schemas.jobs import ApplicationRegistered, JobCancelled
 from schemas.nodes import Health, NodeForgotten, NodeStateChanged
+from tests.simulation.system.check_applications import Held
 from tests.simulation.system.check_jobs import Attempt, Life
 from tests.simulation.system.evidence import Evidence, heard
 from tests.simulation.system.machine import Machine, Proc
@@ -24,8 +25,9 @@ LIMIT_TOLERANCE_S = 1.0
 End = JobCompleted | JobFailed | JobStopped
 
 
-def check_machines(evidence: Evidence, lives: dict[str, Life], given_up: Set[tuple[str, int]]) -> list[str]:
-    """Sentences about what must not happen on a machine. `given_up`: attempts that the log took for lost, since nobody spoke of them."""
+def check_machines(evidence: Evidence, lives: dict[str, Life], given_up: Set[tuple[str, int]], held: Held) -> list[str]:
+    """Sentences about what must not happen on a machine. `given_up`: attempts that the log took for lost, since nobody spoke of them;
+    `held`: what the log leaves applications in the end."""
     found = [sentence for machine in evidence.machines.values() for sentence in _double_booked(machine)]
     ends = _reported_ends(evidence)
     gone = _gone_nodes(evidence)
@@ -45,7 +47,7 @@ def check_machines(evidence: Evidence, lives: dict[str, Life], given_up: Set[tup
             lost = gone | {machine.name} if proc.key[:2] in given_up else gone
             found += _unfounded_stop(machine, proc, life, ends, lost, drains)
             found += _early_limit(evidence, machine, proc, life, ends)
-    return found + _left_running(evidence) + _applications(evidence)
+    return found + _left_running(evidence) + _applications(evidence, held)
 
 
 def _name(machine: Machine, proc: Proc) -> str:
@@ -207,15 +209,10 @@ def _left_running(evidence: Evidence) -> list[str]:
     ]
 
 
-def _applications(evidence: Evidence) -> list[str]:
-    """In the end each application runs on the cards the log gave it last, and nowhere else; one that was cancelled nowhere."""
+def _applications(evidence: Evidence, wanted: Held) -> list[str]:
+    """In the end each application runs on the cards the log leaves it, and nowhere else; one that was cancelled nowhere."""
     if not evidence.drained:
         return []
-    wanted: dict[str, dict[str, tuple[int, ...]]] = {}
-    for record in evidence.accepted:
-        for effect in record.effects:
-            if isinstance(effect, Scaled):
-                wanted[effect.app_id] = {part.node: tuple(sorted(part.gpus)) for part in effect.placed}
     found = []
     for app_id, open_now in _open_applications(evidence).items():
         really = {

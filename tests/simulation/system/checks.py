@@ -5,6 +5,7 @@ Read next: `check_log.py`, `check_jobs.py`, `check_machines.py`, `check_rules.py
 
 from __future__ import annotations
 
+from tests.simulation.system.check_applications import held_by_applications
 from tests.simulation.system.check_jobs import check_jobs, lives_of
 from tests.simulation.system.check_log import LogWalk, last_shown
 from tests.simulation.system.check_machines import check_machines
@@ -29,7 +30,7 @@ def check(evidence: Evidence) -> list[str]:
         *log.violations,
         *last_shown(evidence, log.state),
         *check_jobs(evidence, lives),
-        *check_machines(evidence, lives, rules.given_up),
+        *check_machines(evidence, lives, rules.given_up, held_by_applications(log.state)),
         *check_slots(evidence, log.state),
         *rules.violations,
         *ReservationsWalk(evidence).walk().violations,
