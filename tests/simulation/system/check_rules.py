@@ -73,6 +73,7 @@ class RulesWalk:
         self._specs: dict[str, JobSpec] = {}
         self._ended: set[str] = set()
         self._attempts: dict[str, Attempt] = {}
+        self._incomplete: dict[tuple[str, int], set[str]] = {}
         self._nodes: dict[str, tuple[int, int]] = {}
         self._boots: dict[str, str] = {}
         self._cut = -1
@@ -130,7 +131,10 @@ class RulesWalk:
         if attempt is None:
             return
         if isinstance(event, JobCompleted):
-            self._ended.add(event.job_id)  # or will be: nothing is held for it any more
+            left = self._incomplete.get((event.job_id, event.attempt), set())
+            left.discard(event.node)
+            if not left:  # a gang of which a part was lost is placed again, though the others completed
+                self._ended.add(event.job_id)  # or will be: nothing is held for it any more
         if event.attempt != attempt.number or event.node not in attempt.parts:
             return
         attempt.heard.add(event.node)
@@ -206,6 +210,7 @@ class RulesWalk:
         for effect in record.effects:
             if isinstance(effect, Placed):
                 self._given(record, effect.job_id, _cards(effect))
+                self._incomplete[effect.job_id, effect.attempt] = {part.node for part in effect.placed}
                 self._attempts[effect.job_id] = Attempt(
                     number=effect.attempt,
                     sequence=record.sequence,

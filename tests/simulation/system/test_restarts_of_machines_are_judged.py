@@ -1,4 +1,5 @@
-"""Whose machine has restarted holds nothing there, though its executor first spoke before telemetry did; without a restart it holds."""
+"""Whose machine has restarted holds nothing there, though its executor first spoke before telemetry did; without a restart it holds. A
+gang of which a part was lost hasn't ended, though the others completed."""
 
 from __future__ import annotations
 
@@ -10,12 +11,12 @@ import msgspec
 from schemas.base import Event
 from schemas.codec import encode_payload
 from schemas.commands import ChangeRules
-from schemas.decisions import DecisionInput, Placed
-from schemas.executions import HeldGpus, JobStarted, NodeReported
+from schemas.decisions import DecisionInput, Placed, Preempted
+from schemas.executions import HeldGpus, JobCompleted, JobStarted, JobStopped, NodeReported, StopCause
 from schemas.jobs import JobAccepted, JobSpec, Kind
 from schemas.nodes import GpuState, Health, NodeStateChanged
 from schemas.registry import TYPE_OF
-from schemas.rules import Limits, Rules
+from schemas.rules import Limits, QueueRules, Rules
 from schemas.status import NodeGpus
 from tests.simulation.system.check_rules import RulesWalk
 from tests.simulation.system.evidence import Evidence
@@ -54,7 +55,7 @@ def reported(boot_id: str, *, applied: int, running: list[HeldGpus]) -> NodeRepo
     )
 
 
-def decision(sequence: int, heard: list[Event], starts: str, node: str) -> Any:
+def decision(sequence: int, heard: list[Event], *effects: Any) -> Any:
     inputs = [
         DecisionInput(
             topic="any",
@@ -66,20 +67,26 @@ def decision(sequence: int, heard: list[Event], starts: str, node: str) -> Any:
         )
         for number, event in enumerate(heard)
     ]
-    placed = [NodeGpus(node=node, gpus=[0])]
-    start = Placed(job_id=starts, attempt=1, pool="h100", gpus=1, placed=placed, p50_s=1.0, p90_s=1.0)
     now_ms = START_MS + sequence
-    return SimpleNamespace(sequence=sequence, now_ms=now_ms, wall_ms=now_ms, inputs=inputs, effects=[start])
+    return SimpleNamespace(sequence=sequence, now_ms=now_ms, wall_ms=now_ms, inputs=inputs, effects=effects)
+
+
+def starts(job_id: str, *nodes: str) -> Placed:
+    placed = [NodeGpus(node=node, gpus=[0]) for node in nodes]
+    return Placed(job_id=job_id, attempt=1, pool="h100", gpus=1, placed=placed, p50_s=1.0, p90_s=1.0)
+
+
+def violations(*log: Any) -> list[str]:
+    return RulesWalk(cast("Evidence", cast("Any", SimpleNamespace(accepted=log, drained=False)))).walk().violations
 
 
 def found(first: list[Event], later_boot: str) -> list[str]:
     """`b` starts after `a`, one GPU is allowed, and the executor of `a` has said that it has `a` in hand, of this boot."""
     again = reported(later_boot, applied=1, running=[HeldGpus(job_id="a", attempt=1, gpus=[0])])
-    log = [
-        decision(1, [ORDER, accepted("a"), accepted("b"), *first], "a", "n00"),
-        decision(2, [BEGUN, again], "b", "n01"),
-    ]
-    return RulesWalk(cast("Evidence", cast("Any", SimpleNamespace(accepted=log, drained=False)))).walk().violations
+    return violations(
+        decision(1, [ORDER, accepted("a"), accepted("b"), *first], starts("a", "n00")),
+        decision(2, [BEGUN, again], starts("b", "n01")),
+    )
 
 
 def test_an_executor_may_speak_before_telemetry_tells_of_its_node():
@@ -92,3 +99,17 @@ def test_without_a_restart_who_runs_there_counts():
     hello = reported(FIRST, applied=0, running=[])
     assert found([hello, NODE], FIRST) == ["decision 2: b starts: the organisation holds 2 GPUs, 1 allowed"]
     assert found([NODE, hello], FIRST) == ["decision 2: b starts: the organisation holds 2 GPUs, 1 allowed"]
+
+
+def test_a_gang_has_ended_once_all_of_it_completed():
+    rules = Rules(version=1, queues={"default": QueueRules(preempts=True)})
+    order = ChangeRules(cluster=CLUSTER, rules=rules, ordered_ms=START_MS)
+    about = {"job_id": "a", "attempt": 1, "cluster": CLUSTER, "time_ms": START_MS, "run_s": 1.0}
+    completed = [JobCompleted(node=node, **about) for node in ("n00", "n01")]
+    lost = JobStopped(node="n01", cause=StopCause.NODE_LOST, fraction=0.0, **about)
+    takes = Preempted(job_id="a", pool="h100", placed=[], victims=[], until_ms=START_MS + 1_000)
+    placed = decision(1, [order, accepted("a")], starts("a", "n00", "n01"))
+    assert violations(placed, decision(2, [completed[0], lost], takes)) == []
+    assert violations(placed, decision(2, completed, takes)) == [
+        "decision 2: a takes a place, but may not or needs none"
+    ]
