@@ -37,6 +37,8 @@ SETTLE_S = 20.0
 """Wall seconds after the last job ended, for projections and applications."""
 SILENCE_S, SILENCE_WAIT_S = 0.25, 10.0
 """A run ends after so long without an input: what services say by the clock, of no job, is decided, too. Looked for so long at most."""
+SILENCE_LOOK_S = 0.1237
+"""Not a part of a second: the run must not end in the instant in which a service speaks."""
 CARDS_SETTLE_S = 600.0
 """And where cards are shared, at most so long for the last orders to cut them: one that hangs is given up after 300, each of the others
 takes 40."""
@@ -134,11 +136,10 @@ async def _silence(stack: Stack) -> None:
     """Wait until no input has come for a moment."""
     logs = [stack.bus.log(part) for topic in INPUT_TOPICS for part in stack.bus.partitions(topic)]
     given_up_s = stack.clock.wall_s() + SILENCE_WAIT_S
-    while stack.clock.wall_s() < given_up_s:
+    newest_ms = stack.clock.wall_ms()
+    while newest_ms >= stack.clock.wall_ms() - SILENCE_S * 1000 and stack.clock.wall_s() < given_up_s:
+        await stack.clock.sleep_wall(SILENCE_LOOK_S)
         newest_ms = max((log.records()[-1].timestamp_ms for log in logs if log.records()), default=0)
-        if newest_ms < stack.clock.wall_ms() - SILENCE_S * 1000:
-            return
-        await stack.clock.sleep_wall(SILENCE_S / 2)
 
 
 async def _cards_settle(stack: Stack) -> None:
