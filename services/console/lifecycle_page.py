@@ -55,9 +55,9 @@ RULES = """
   step ahead, so that the last new GPU is ready when the deadline takes the last old one; meanwhile it may hold more than its peak, by no
   more than what is on its way out. Only what can't be had elsewhere, or not in the steps that the deadline leaves, is missing at the
   deadline and given afterwards, `switch_max` a step. (Without a forecast it moves its floor that way, the rest afterwards.)
-- **Lost.** A node silent for too long is lost, its jobs wait for a place again with what they had saved. If the lost attempt turns out to
-  have completed after all, that end wins, and a relaunch is stopped. `gpugrid forget NODE` says that it is gone for good: the same,
-  at once.
+- **Lost.** A node silent for too long is lost, its jobs wait for a place again with what they had saved, also where that
+  is heard only later: until the next attempt begins it counts. If the lost attempt turns out to have completed after all, that end wins,
+  and a relaunch is stopped. `gpugrid forget NODE` says that it is gone for good: the same, at once.
 
 ## An attempt on one node
 """

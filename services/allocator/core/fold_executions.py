@@ -70,13 +70,27 @@ def _started(state: State, event: executions.JobStarted, traceparent: str, now: 
 def _checkpointed(
     state: State, event: executions.JobCheckpointed, traceparent: str, now: Now, changes: Changes
 ) -> None:
+    """What is saved is safe, also where its node was taken for lost before this was heard: until the job is placed anew it counts."""
     found = _current(state, event.job_id, event.attempt, event.node)
-    if found is not None:
-        job, _ = found
-        if event.fraction >= job.fraction:  # of a gang's answers the one that is furthest, with its place
-            job.fraction, job.location = event.fraction, event.location or job.location
-        job.saved_ms = _moment(job, event.time_ms, now)
-        move(job, Happening.SAVED)
+    job = found[0] if found is not None else _lost_by(state, event)
+    if job is None:
+        return
+    if event.fraction >= job.fraction:  # of a gang's answers the one that is furthest, with its place
+        job.fraction, job.location = event.fraction, event.location or job.location
+    if found is None:
+        changes.job(job)
+        return
+    job.saved_ms = _moment(job, event.time_ms, now)
+    move(job, Happening.SAVED)
+
+
+def _lost_by(state: State, event: executions.JobCheckpointed) -> Job | None:
+    """The job whose newest attempt has lost its part on that node, whether its other parts still stop or it waits already."""
+    job = state.jobs.get(event.job_id)
+    if job is None or job.attempt != event.attempt:
+        return None
+    parts = job.parts or job.earlier.get(event.attempt, [])
+    return job if any(part.node == event.node and part.status == PART_LOST for part in parts) else None
 
 
 def _stopped(state: State, event: executions.JobStopped, traceparent: str, now: Now, changes: Changes) -> None:
