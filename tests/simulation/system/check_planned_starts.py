@@ -14,7 +14,7 @@ from schemas.decisions import DecisionMade, Placed, Preempted, Promised, Waits
 from schemas.executions import JobStopped, NodeReported
 from schemas.jobs import JobRevoked
 from schemas.nodes import Health, NodeForgotten, NodeStateChanged
-from tests.simulation.system.evidence import Evidence, heard
+from tests.simulation.system.evidence import Evidence, Hearing
 from tests.simulation.system.world_slots import machine_of
 
 BY_JOBS = frozenset({"overrun", "higher_priority"})
@@ -43,9 +43,10 @@ class PlannedStarts:
     known: int = 0
 
     def walk(self) -> PlannedStarts:
+        hearing = Hearing()
         for record in self.evidence.accepted:
-            for item in record.inputs:
-                self._hear(heard(item), record.sequence)
+            for event in hearing.of(record):
+                self._hear(event, record.sequence)
             said = {effect.job_id: effect for effect in record.effects if isinstance(effect, Promised)}
             for effect in record.effects:
                 if isinstance(effect, Placed):
