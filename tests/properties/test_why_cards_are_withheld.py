@@ -97,7 +97,7 @@ def naive_reason(problem: Problem, plan: Plan) -> Reason | None:
     if plan.start[0] > 0 and any(coming[gpu] for gpu in range(int(plan.first_gpu[0]), int(plan.first_gpu[0]) + size)):
         return Reason.CUT_UNDER_WAY
     own = {(gpu, step) for gpu, step in kept if cards[gpu] != CardState.TO_BE_CUT}
-    held = kept - own
+    withheld = kept - own
 
     def fits(taken: set[tuple[int, int]], until: int) -> bool:
         return any(
@@ -108,6 +108,19 @@ def naive_reason(problem: Problem, plan: Plan) -> Reason | None:
             )
             for block in blocks
         )
+
+    held = {
+        gpu
+        for first, gpus in zip(problem.running_first.tolist(), problem.running_gpus.tolist(), strict=True)
+        for gpu in range(first, first + gpus)
+    }
+    ill = [bool(problem.gpu_state[gpu] == GpuState.HELD_ONLY and gpu in held) for gpu in range(problem.gpus)]
+
+    def sound(gpu: int) -> bool:
+        """Whether no GPU of its node is broken under work."""
+        first = int(problem.topology.node_first[problem.topology.gpu_node[gpu]])
+        end = int(problem.topology.node_first[problem.topology.gpu_node[gpu] + 1])
+        return not any(ill[first:end])
 
     if not blocks:
         return Reason.SIZE_EXCEEDS_POOL
@@ -122,11 +135,14 @@ def naive_reason(problem: Problem, plan: Plan) -> Reason | None:
         return Reason.CUT_FOR_ANOTHER_POOL if cut else Reason.NODE_DEGRADED
     for until in (1, hold):
         if not fits(apps | kept, until):
-            if fits(apps | held, until):
+            if fits(apps | withheld, until):
                 return Reason.RESERVED
             if fits(apps, until):
                 return Reason.TO_BE_CUT
-            return None if until == 1 else Reason.APPLICATION_RETURN
+            if until > 1:
+                return Reason.APPLICATION_RETURN
+            told = any(all(usable[gpu] and sound(gpu) for gpu in block) for block in blocks)
+            return None if told else Reason.NODE_DEGRADED
     return None
 
 

@@ -64,7 +64,7 @@ SENTENCES: dict[Reason, str] = {
     Reason.NOT_BEFORE: "The job may not start before a later step.",
     Reason.SIZE_EXCEEDS_POOL: "This pool's nodes form no block of any size the job offers, even if all are whole and empty.",
     Reason.MEMORY_EXCEEDS_GPU: "The job needs more memory per GPU than this pool's GPUs have.",
-    Reason.NODE_DEGRADED: "What would fit is on suspect, silent, draining or lost nodes, or on GPUs that are broken or in quarantine.",
+    Reason.NODE_DEGRADED: "What would fit is on suspect, silent, draining or lost nodes, or on nodes with broken or quarantined GPUs.",
     Reason.NO_CAPACITY: "The pool has no usable GPU at all.",
     Reason.CLUSTER_UNKNOWN: "No such cluster is configured.",
     Reason.POOL_UNKNOWN: "The cluster has no such pool.",

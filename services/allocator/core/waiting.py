@@ -89,6 +89,9 @@ class Openings:
         cards = problem.card_state if len(problem.card_state) else np.full(gpus, CardState.HERE, np.int64)
         self._coming, self._problem = cards == CardState.COMING, problem
         usable = (problem.gpu_state == GpuState.USABLE) & ~self._coming
+        under_work = (problem.gpu_state == GpuState.HELD_ONLY) & (self.batch == 0)
+        # What runs on broken GPUs may take its node's other GPUs with it: they are not like any that will come free.
+        on_ill_node = np.isin(problem.topology.gpu_node, problem.topology.gpu_node[under_work])
         idle = usable & (self.guard > 0) & (self.batch > 0)
         self.any_gpu = bool((problem.gpu_state != GpuState.UNUSABLE).any())
         self.free_count = int((idle & (self.reserved > 0)).sum())
@@ -96,6 +99,7 @@ class Openings:
         always = np.full(gpus, steps, np.int64)
         self._masks = {
             "usable": (usable, always),
+            "on_sound_node": (usable & ~on_ill_node, always),
             "usable_or_coming": (usable | self._coming, always),
             "usable_or_cut": (usable | self._coming | (cards == CardState.ELSEWHERE), always),
             "free": (idle & (self.reserved > 0), np.minimum(self.guard, self.reserved)),
@@ -147,6 +151,8 @@ def _reason(problem: Problem, now: Openings, rows: list[tuple[int, int]], earlie
         for mask, reason in _WITHHELD:
             if any(now.has_block(mask, k) for k, _ in rows):
                 return reason
+        if not any(now.has_block("on_sound_node", k) for k, _ in rows):
+            return Reason.NODE_DEGRADED
         short = now.free_count < min(1 << k for k, _ in rows)
         return Reason.WAITING_FOR_GPUS if short else Reason.FRAGMENTED
     if not any(now.has_block("free", k, hold) for k, hold in rows):

@@ -45,7 +45,7 @@ def test_a_full_node_with_broken_cards_has_nothing_free(healthy: int):
     assert driver.job("whole").state is JobState.RUNNING, "what runs is left to its executor"
     assert driver.job("fresh").state is JobState.QUEUED
     assert not driver.job("fresh").parts
-    assert driver.job("fresh").reason == ("waiting_for_gpus" if healthy >= 4 else "node_degraded")
+    assert driver.job("fresh").reason == "node_degraded"
     driver.give(build.completed("whole", "n00", driver.now_ms))
     placed = bool(driver.job("fresh").parts)
     assert placed == (healthy >= 4)
@@ -70,6 +70,21 @@ def test_a_job_on_cards_that_break_under_it_is_flagged_until_they_are_well(healt
     assert driver.status("other").reason != ON_BROKEN_GPUS, "it holds none of them"
     driver.give(replace(build.node("n00"), time_ms=driver.now_ms + 2))
     assert (driver.status("whole").state, driver.status("whole").reason) == (JobState.RUNNING, None)
+
+
+def test_where_a_sound_node_will_do_a_broken_one_is_no_reason():
+    driver = cluster(nodes=2)
+    submit(driver, "one", 8)
+    submit(driver, "other", 8)
+    for job_id in ("one", "other"):
+        start(driver, job_id)
+    submit(driver, "fresh", 4)
+    assert driver.job("fresh").reason == "waiting_for_gpus"
+    broken = replace(build.node("n00", health=Health.DEGRADED, unhealthy=(6, 7)), time_ms=driver.now_ms + 1)
+    driver.give(broken)
+    assert driver.job("fresh").reason == "waiting_for_gpus", "the other node's GPUs are as good"
+    driver.give(replace(build.node("n01", order=1, health=Health.DEGRADED, unhealthy=(0,)), time_ms=driver.now_ms + 1))
+    assert driver.job("fresh").reason == "node_degraded"
 
 
 def test_broken_cards_that_nobody_holds_flag_nobody():
