@@ -22,7 +22,7 @@ from schemas.records import Message, Now, Record
 from services.telemetry.core.drains import DrainOrders
 from services.telemetry.core.forgotten import Forgotten, refusal
 from services.telemetry.core.health_policy import Policy
-from services.telemetry.core.node import Node, restored
+from services.telemetry.core.node import OUT_OF_ORDER, Node, restored
 from services.telemetry.core.silence import DEAF_S_MAX, OWN_PAUSE_S, Ears, Hearing, all_silent, hear, silent
 from services.telemetry.core.usage_keeper import UsageKeeper
 
@@ -217,14 +217,15 @@ class TelemetryHandler:
         node = known.node
         if node.sampled_ms < 0:
             node.sampled_ms = self.keeper.sampled_ms(node.name)  # what was charged before our start stays charged
-        for reason in node.take(sample, self._policy, self.keeper.holders.on(sample.node)):
+        refused = node.take(sample, self._policy, self.keeper.holders.on(sample.node))
+        for reason in refused:
             self._count(reason)
         node.extra = []
         if node.seen:
             self._count_xids(sample)
             self.keeper.charge(node)
             node.extra = self.keeper.slow_jobs(node.name)
-        self._heard(known, now)
+        self._heard(known, now, old=any(reason in OUT_OF_ORDER for reason in refused))
         outputs = self._published(known, f"{envelope.id}/state", envelope.traceparent, now)
         outputs.extend(self._usage_message(key, event, now) for key, event in self.keeper.due(node.name, now))
         return [*outputs, *self._orders(known, now)]
@@ -259,9 +260,9 @@ class TelemetryHandler:
         identity = f"{record.topic}/{record.partition}/{record.offset}/state"
         return self._published(known, identity, "", now)
 
-    def _heard(self, known: Known, now: Now) -> None:
+    def _heard(self, known: Known, now: Now, *, old: bool = False) -> None:
         ears = self._ears[known.node.cluster]
-        back = hear(known.hearing, ears, known.node.period_s, now.wall_ms)
+        back = hear(known.hearing, ears, known.node.period_s, now.wall_ms, old=old)
         if back and known.hearing.health is Health.LOST:
             known.node.incarnation += 1
         if back or known.hearing.health not in (Health.SUSPECT, Health.LOST):

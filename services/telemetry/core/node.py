@@ -22,6 +22,8 @@ REPEATED_S = 60.0
 """Less far back it is a sample that came twice or late, as after our own restart: never counted, however many."""
 GAP_PERIODS_MAX = 3
 """A sample stands for the time since the last one, for at most so many periods."""
+OUT_OF_ORDER = ("repeated", "time_backwards")
+"""Reason codes of samples that are not folded in, since they aren't newer than the last one."""
 MISSING = "missing from the sample"
 ORPHAN = "orphan process"
 

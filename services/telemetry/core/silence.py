@@ -62,8 +62,9 @@ def lost_s(period_s: float) -> float:
     return max(LOST_S_MIN, LOST_OVER_SUSPECT * suspect_s(period_s))
 
 
-def hear(hearing: Hearing, ears: Ears, period_s: float, wall_ms: int) -> bool:
-    """A sample arrived; True if the node, suspect or lost until now, is back."""
+def hear(hearing: Hearing, ears: Ears, period_s: float, wall_ms: int, *, old: bool = False) -> bool:
+    """A sample arrived; True if the node, suspect or lost until now, is back. `old`: it isn't newer than the last one, so it may have come
+    twice or late, and the node be gone all the same; or its clock was set back, and then newer ones follow."""
     if ears.heard_ms is None or wall_ms - ears.heard_ms >= suspect_s(period_s) * 1000:
         ears.since_ms = wall_ms  # all were silent: now the others get their time, too
     ears.heard_ms = wall_ms
@@ -71,6 +72,8 @@ def hear(hearing: Hearing, ears: Ears, period_s: float, wall_ms: int) -> bool:
     if hearing.health not in (Health.SUSPECT, Health.LOST):
         if wall_ms - hearing.steady_ms >= FLAP_FORGET_S * 1000:
             hearing.flaps = 0
+        return False
+    if old:
         return False
     hearing.returning += 1
     if hearing.returning < min(2 ** max(0, hearing.flaps - 1), RETURN_SAMPLES_MAX):

@@ -134,6 +134,36 @@ def test_a_flapping_node_needs_more_samples_each_time_up_to_a_limit_and_is_forgi
     assert fed.health() == "usable"
 
 
+@pytest.mark.parametrize("back_s", [0, 1, 20, 59])
+@pytest.mark.parametrize(("silent_s", "health"), [(30, "suspect"), (80, "lost")])
+def test_old_samples_bring_no_node_back_however_often_they_come(silent_s, health, back_s):
+    fed = alive()
+    said_ms = fed.wall_ms - 5_000
+    fed.pass_s(silent_s, sampling=OTHERS)
+    assert fed.health() == health
+    for _ in range(10):
+        fed.sample("n00", wall_ms=said_ms - back_s * 1000)
+        fed.pass_s(1, sampling=OTHERS)
+    assert fed.health() == health
+    assert fed.lines[-1].node != "n00" or fed.lines[-1].health.value == health
+    fed.sample("n00")
+    assert (fed.health(), fed.lines[-1].incarnation) == ("usable", int(health == "lost"))
+
+
+@pytest.mark.parametrize("back_s", [20, 59, 61, 3600])
+@pytest.mark.parametrize("silent_s", [0, 30, 80])
+def test_a_node_whose_clock_was_set_back_stays_or_comes_back(silent_s, back_s):
+    fed = alive()
+    fed.pass_s(silent_s, sampling=OTHERS)
+    before, seen = fed.health(), []
+    for _ in range(14):
+        fed.sample("n00", wall_ms=fed.wall_ms - back_s * 1000)
+        fed.pass_s(5, sampling=OTHERS)
+        seen.append(fed.health())
+    assert seen[-1] == "usable"
+    assert set(seen) <= {before, "usable"}, "who speaks gets no worse"
+
+
 def restarted(before: Fed, states) -> Fed:
     """A new handler, rebuilt from what the old one published."""
     from schemas.records import Record
