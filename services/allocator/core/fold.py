@@ -159,7 +159,7 @@ def _demand_forecast(
 
 def _node_state(state: State, event: nodes.NodeStateChanged, traceparent: str, now: Now, changes: Changes) -> None:
     node = state.nodes.get(event.node)
-    healthy = [gpu.healthy for gpu in sorted(event.gpus, key=lambda gpu: gpu.index)]
+    healthy = _by_index(event)
     if node is None:
         if event.health is nodes.Health.LOST or not healthy or is_of_former_life(state, event):
             return
@@ -206,6 +206,12 @@ def _node_state(state: State, event: nodes.NodeStateChanged, traceparent: str, n
     if event.health is nodes.Health.LOST or returned:
         release_node(state, event.node, now, changes)
     changes.nodes[event.node] = None
+
+
+def _by_index(event: nodes.NodeStateChanged) -> list[bool]:
+    """Per local index whether its GPU is healthy. One that isn't listed is not there, and the others keep their places."""
+    listed = {gpu.index: gpu.healthy for gpu in event.gpus}
+    return [listed.get(index, False) for index in range(max(listed, default=-1) + 1)]
 
 
 def _drain_node(state: State, event: commands.DrainNode, traceparent: str, now: Now, changes: Changes) -> None:

@@ -53,6 +53,18 @@ def test_a_full_node_with_broken_cards_has_nothing_free(healthy: int):
     assert all(gpu < healthy for part in driver.job("fresh").parts for gpu in part.gpus)
 
 
+@pytest.mark.parametrize("gone", [(0,), (7,), (0, 1), (2, 5), (0, 1, 2, 3), (1, 3, 5, 7)])
+@pytest.mark.parametrize("known_before", [True, False])
+def test_cards_that_are_no_longer_listed_are_not_free_and_the_others_keep_their_places(known_before: bool, gone):
+    driver = cluster() if known_before else Driver()
+    whole = build.node("n00", health=Health.DEGRADED)
+    driver.give(replace(whole, gpus=[gpu for gpu in whole.gpus if gpu.index not in gone], time_ms=driver.now_ms + 1))
+    for number in range(8):
+        submit(driver, f"j{number}", 1)
+    held = [gpu for job in driver.state.jobs.values() for part in job.parts for gpu in part.gpus]
+    assert sorted(held) == [index for index in range(8) if index not in gone]
+
+
 @pytest.mark.parametrize("healthy", [7, 6, 1, 0])
 def test_a_job_on_cards_that_break_under_it_is_flagged_until_they_are_well(healthy: int):
     driver = cluster(nodes=2)
