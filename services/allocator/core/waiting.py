@@ -91,7 +91,9 @@ class Openings:
         usable = (problem.gpu_state == GpuState.USABLE) & ~self._coming
         under_work = (problem.gpu_state == GpuState.HELD_ONLY) & (self.batch == 0)
         # What runs on broken GPUs may take its node's other GPUs with it: they are not like any that will come free.
-        on_ill_node = np.isin(problem.topology.gpu_node, problem.topology.gpu_node[under_work])
+        sound = usable
+        if under_work.any():
+            sound = usable & ~np.isin(problem.topology.gpu_node, problem.topology.gpu_node[under_work])
         idle = usable & (self.guard > 0) & (self.batch > 0)
         self.any_gpu = bool((problem.gpu_state != GpuState.UNUSABLE).any())
         self.free_count = int((idle & (self.reserved > 0)).sum())
@@ -99,7 +101,7 @@ class Openings:
         always = np.full(gpus, steps, np.int64)
         self._masks = {
             "usable": (usable, always),
-            "on_sound_node": (usable & ~on_ill_node, always),
+            "on_sound_node": (sound, always),
             "usable_or_coming": (usable | self._coming, always),
             "usable_or_cut": (usable | self._coming | (cards == CardState.ELSEWHERE), always),
             "free": (idle & (self.reserved > 0), np.minimum(self.guard, self.reserved)),
