@@ -298,7 +298,7 @@ def _check_scaled(state: State, effect: Scaled, apps: dict[str, set[Card]], poli
         found.append(f"{effect.app_id}: {staying} GPUs above its peak {app.spec.peak_gpus}")
     # What a reservation takes away is nobody's choice.
     chosen = {card for card in before ^ after if card in after or not _taken_away(state, card, policy, now)}
-    if before and used + len(chosen) > app.spec.switch_max:
+    if before and chosen and used + len(chosen) > app.spec.switch_max:  # the cap may have been lowered since
         found.append(f"{effect.app_id}: {used} + {len(chosen)} switches in a step, {app.spec.switch_max} allowed")
     if effect.switched != (len(chosen) if before else 0):
         found.append(f"{effect.app_id}: counts {effect.switched} switches instead of {len(chosen)}")

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from random import Random
 
+import msgspec
 import pytest
 
 from schemas.commands import ReleaseBlock, ReserveBlock
 from schemas.decisions import Placed, Scaled
 from schemas.records import Now
 from schemas.status import NodeGpus
+from services.allocator.core.fold import fold
+from services.allocator.core.state import Changes
 from services.allocator.core.verify_commit import verify_commit
 from tests import build
 from tests.allocator_driver import SETTINGS, Driver
@@ -107,6 +110,19 @@ def test_an_application_gains_nothing_that_is_reserved() -> None:
     wanted = sorted({*held, 3})
     gains = Scaled(app_id="chat", pool=build.POOL, placed=[NodeGpus(node="n0", gpus=wanted)], switched=1)
     assert found(driver, gains) == ["chat gains ('n0', 3), which is reserved"]
+
+
+def test_a_lowered_switch_cap_does_not_keep_an_application_on_what_is_taken_away() -> None:
+    """It switched more in this step than it may from now on; to lose GPUs is no switch."""
+    driver = Driver().give(build.node("n0", gpus=4)).give(build.application("chat", floor=1, peak=4))
+    app = driver.state.apps["chat"]
+    app.spec = msgspec.structs.replace(app.spec, switch_max=1)
+    app.bucket, app.switched = driver.now_ms // HOUR_MS, 2
+    fold(driver.state, reserve(0, 2), "", Now(driver.now_ms, driver.wall_ms), Changes())
+    gone = Scaled(app_id="chat", pool=build.POOL, placed=[], switched=0)
+    assert found(driver, gone) == []
+    gains = Scaled(app_id="chat", pool=build.POOL, placed=[NodeGpus(node="n7", gpus=[0])], switched=1)
+    assert "chat: 2 + 1 switches in a step, 1 allowed" in found(driver, gains)
 
 
 def started_inside(driver: Driver, windows: list[ReserveBlock]) -> list[str]:
