@@ -108,8 +108,8 @@ def ready(node: str, cluster: str, run: LocalRun, *, serves: bool, time_ms: int)
         **_about(run.assignment, node, cluster, time_ms),
         ready=serves,
     )
-    fact = _fact(run.assignment, run.spawn, f"{'ready' if serves else 'unready'}/{time_ms}")
-    return _report(event, run.assignment, node, fact, run.traceparent)
+    fact = f"{'ready' if serves else 'unready'}/{time_ms}"
+    return _report(event, run.assignment, node, fact, run.traceparent, run.spawn)
 
 
 def started(node: str, cluster: str, run: LocalRun, *, wall_ms: int, traceparent: str) -> Report:
@@ -123,7 +123,7 @@ def started(node: str, cluster: str, run: LocalRun, *, wall_ms: int, traceparent
         pid=run.facts.pid,
         speed=run.assignment.speed,
     )
-    return _report(event, run.assignment, node, _fact(run.assignment, run.spawn, "started"), traceparent)
+    return _report(event, run.assignment, node, "started", traceparent, run.spawn)
 
 
 def checkpointed(node: str, cluster: str, run: LocalRun, *, label: str, time_ms: int) -> Report:
@@ -133,9 +133,7 @@ def checkpointed(node: str, cluster: str, run: LocalRun, *, label: str, time_ms:
         fraction=run.saved_fraction,
         location=run.saved_location,
     )
-    return _report(
-        event, run.assignment, node, _fact(run.assignment, run.spawn, f"checkpointed/{label}"), run.traceparent
-    )
+    return _report(event, run.assignment, node, f"checkpointed/{label}", run.traceparent, run.spawn)
 
 
 def ended(node: str, cluster: str, run: LocalRun, event: Event, exit: Exit) -> Report:
@@ -156,7 +154,7 @@ def withdrawn(node: str, cluster: str, assignment: Assignment, spawn: int, cause
         cause=cause,
         fraction=assignment.resume_fraction,
     )
-    return _report(event, assignment, node, _fact(assignment, spawn, "stopped"), assignment.traceparent)
+    return _report(event, assignment, node, "stopped", assignment.traceparent, spawn)
 
 
 def failed(node: str, cluster: str, run: LocalRun, exit: Exit) -> Report:
@@ -169,7 +167,7 @@ def failed(node: str, cluster: str, run: LocalRun, exit: Exit) -> Report:
         detail=exit.detail[:DETAIL_LENGTH_MAX],
         run_s=_run_s(run, exit),
     )
-    return _report(event, run.assignment, node, _fact(run.assignment, run.spawn, "failed"), run.traceparent)
+    return _report(event, run.assignment, node, "failed", run.traceparent, run.spawn)
 
 
 def node_reported(
@@ -207,7 +205,7 @@ def _completed(node: str, cluster: str, run: LocalRun, exit: Exit) -> Report:
         **_about(run.assignment, node, cluster, exit.time_ms),
         run_s=_run_s(run, exit),
     )
-    return _report(event, run.assignment, node, _fact(run.assignment, run.spawn, "completed"), run.traceparent)
+    return _report(event, run.assignment, node, "completed", run.traceparent, run.spawn)
 
 
 def _stopped(node: str, cluster: str, run: LocalRun, exit: Exit) -> Report:
@@ -218,7 +216,7 @@ def _stopped(node: str, cluster: str, run: LocalRun, exit: Exit) -> Report:
         fraction=run.saved_fraction,
         run_s=_run_s(run, exit),
     )
-    return _report(event, run.assignment, node, _fact(run.assignment, run.spawn, "stopped"), run.traceparent)
+    return _report(event, run.assignment, node, "stopped", run.traceparent, run.spawn)
 
 
 def _about(assignment: Assignment, node: str, cluster: str, time_ms: int) -> dict[str, Any]:
@@ -236,11 +234,8 @@ def _run_s(run: LocalRun, exit: Exit) -> float:
     return 0.0 if run.facts is None else max(0, exit.time_ms - run.facts.started_ms) / 1000
 
 
-def _fact(assignment: Assignment, spawn: int, fact: str) -> str:
-    """An application may come back under its attempt: its later stays are numbered."""
-    return fact if spawn == 1 or not assignment.application else f"{fact}/{spawn}"
-
-
-def _report(event: Payload, assignment: Assignment, node: str, fact: str, traceparent: str) -> Report:
-    identity = f"{assignment.job_id}/{assignment.attempt}/{node}/{fact}"
+def _report(event: Payload, assignment: Assignment, node: str, fact: str, traceparent: str, spawn: int = 1) -> Report:
+    """An application may come back under its attempt: facts of its later stays are numbered by `spawn`."""
+    stay = f"/{spawn}" if assignment.application and spawn != 1 else ""
+    identity = f"{assignment.job_id}/{assignment.attempt}/{node}/{fact}{stay}"
     return Report(event, id=identity, key=assignment.job_id, traceparent=traceparent)

@@ -267,7 +267,8 @@ class DurationHistory:
 
     def view(self, subject: Subject, now_ms: int, prior: Floats, *, skipped: int = -1) -> View:
         """What is known now. `prior`: hazard per bin where nothing is; `skipped`: a run that must not vote on itself."""
-        slots = np.array([-1 if key is None else self._slots.get(key, -1) for key in subject.key_per_level()], np.int64)
+        keys = subject.key_per_level()
+        slots = np.array([-1 if key is None else self._slots.get(key, -1) for key in keys], np.int64)
         hazards = np.empty((len(LEVELS), len(HALF_LIVES), BINS))
         weights = np.empty(len(LEVELS))
         curves(
@@ -278,7 +279,7 @@ class DurationHistory:
         if known < 0:
             return View(hazards, weights, -1, float("nan"), 0.0, UNSEEN, float("nan"))
         slot = slots[known]
-        level = max(level for level, key in enumerate(subject.key_per_level()) if key is not None)
+        level = max(level for level, key in enumerate(keys) if key is not None)
         finest = slots[level]
         last_end_ms = NEVER_MS if finest < 0 else self._last_end_ms[finest]
         return View(
