@@ -9,7 +9,7 @@ from schemas.codec import encode_payload
 from schemas.decisions import Covered, DecisionInput, DecisionMade, PlanImproved
 from schemas.placements import NodePlaced
 from schemas.records import Now
-from schemas.registry import TYPE_OF, topic_of
+from schemas.registry import topic_of
 from schemas.status import JobStatusChanged
 from services.allocator.core.config import Policy
 from services.allocator.core.decide import INPUT_TOPICS, Decided, Settings, claim, decide
@@ -97,15 +97,7 @@ class Driver:
         if offset < 0:
             offset = self._offsets[topic]
             self._offsets[topic] += 1
-        return DecisionInput(
-            topic=topic,
-            partition=0,
-            offset=offset,
-            type=TYPE_OF[type(event)],
-            id=id or f"{topic}-{offset}",
-            payload=msgspec.Raw(encode_payload(event)),
-            traceparent=f"00-{offset:032x}-{1:016x}-01",
-        )
+        return build.decision_input(event, offset, id=id, traceparent=f"00-{offset:032x}-{1:016x}-01")
 
     def _accept(self, record: DecisionMade) -> None:
         self.log.append(record)

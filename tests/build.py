@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+import msgspec
+
+from schemas.base import Event
 from schemas.catalog import Catalog, Cluster, Pool
-from schemas.executions import JobCompleted, JobFailed, JobStarted, JobStopped
+from schemas.codec import encode_payload
+from schemas.decisions import DecisionInput
+from schemas.executions import HeldGpus, JobCompleted, JobFailed, JobStarted, JobStopped, NodeReported, QuarantinedGpu
 from schemas.forecasts import DurationForecast, SizeForecast
 from schemas.jobs import ApplicationAccepted, ApplicationSpec, JobAccepted, JobSpec, Kind
 from schemas.nodes import GpuState, Health, NodeStateChanged
+from schemas.registry import TYPE_OF, topic_of
 from schemas.topics import TOPICS
 
 START_MS = 1_800_000_000_000
@@ -126,3 +134,41 @@ def stopped(
 ) -> JobStopped:
     """The executor's report of a stop on request."""
     return JobStopped(job_id=job_id, attempt=attempt, node=name, cluster=cluster, time_ms=at_ms, cause=cause, **changed)
+
+
+def reported(
+    name: str,
+    at_ms: int,
+    *,
+    applied: int,
+    boot_id: str = "b",
+    epoch: int = 1,
+    running: Sequence[HeldGpus] = (),
+    quarantined: Sequence[int] = (),
+    cluster: str = CLUSTER,
+) -> NodeReported:
+    """What an executor says of its node."""
+    return NodeReported(
+        node=name,
+        cluster=cluster,
+        time_ms=at_ms,
+        applied=applied,
+        epoch=epoch,
+        boot_id=boot_id,
+        running=list(running),
+        quarantined=[QuarantinedGpu(gpu=gpu, reason="somebody's") for gpu in quarantined],
+    )
+
+
+def decision_input(event: Event, offset: int = 0, *, id: str | None = None, traceparent: str = "") -> DecisionInput:
+    """The event as a decision takes it in, from its own topic; `id` is by its place if not given."""
+    topic = topic_of(event)
+    return DecisionInput(
+        topic=topic,
+        partition=0,
+        offset=offset,
+        type=TYPE_OF[type(event)],
+        id=id or f"{topic}-{offset}",
+        payload=msgspec.Raw(encode_payload(event)),
+        traceparent=traceparent,
+    )

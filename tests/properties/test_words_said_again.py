@@ -11,13 +11,11 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from schemas.base import Event
-from schemas.codec import encode_payload
 from schemas.decisions import DecisionInput
-from schemas.executions import HeldGpus, JobReady, NodeReported, QuarantinedGpu, StopCause
+from schemas.executions import HeldGpus, JobReady, StopCause
 from schemas.jobs import ProbeKind, Readiness
 from schemas.records import Now
-from schemas.registry import TYPE_OF
-from services.allocator.core.advance import EXECUTIONS, fold_all
+from services.allocator.core.advance import fold_all
 from services.allocator.core.state import Changes, State, forget_index
 from tests import build
 from tests.allocator_driver import Driver
@@ -35,15 +33,13 @@ def placed() -> Driver:
 
 
 def report(at_ms: int, boot: int, runs: bool, quarantined: list[int]) -> Event:
-    return NodeReported(
-        node="n00",
-        cluster=build.CLUSTER,
-        time_ms=at_ms,
+    return build.reported(
+        "n00",
+        at_ms,
         applied=placed().state.sequence,
-        epoch=1,
         boot_id=f"{boot}/1",
         running=[HeldGpus(job_id="j", attempt=1, gpus=[0])] if runs else [],
-        quarantined=[QuarantinedGpu(gpu=gpu, reason="somebody's") for gpu in quarantined],
+        quarantined=quarantined,
     )
 
 
@@ -75,19 +71,11 @@ def folded(items: list[DecisionInput]) -> bytes:
 @given(st.data())
 def test_words_said_again_change_nothing(data: st.DataObject):
     words = data.draw(st.lists(WORDS, min_size=2, max_size=8))
-    items = [said(number, kind(placed().now_ms + number, *args)) for number, (kind, *args) in enumerate(words)]
+    items = [
+        build.decision_input(kind(placed().now_ms + number, *args), number)
+        for number, (kind, *args) in enumerate(words)
+    ]
     repeated = list(items)
     for again in data.draw(st.lists(st.sampled_from(items), min_size=1, max_size=4)):
         repeated.insert(data.draw(st.integers(repeated.index(again) + 1, len(repeated))), again)
     assert folded(repeated) == folded(items)
-
-
-def said(number: int, event: Event) -> DecisionInput:
-    return DecisionInput(
-        topic=EXECUTIONS,
-        partition=0,
-        offset=number,
-        type=TYPE_OF[type(event)],
-        id=f"word-{number}",
-        payload=msgspec.Raw(encode_payload(event)),
-    )

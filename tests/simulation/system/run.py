@@ -139,7 +139,7 @@ async def _silence(stack: Stack) -> None:
     newest_ms = stack.clock.wall_ms()
     while newest_ms >= stack.clock.wall_ms() - SILENCE_S * 1000 and stack.clock.wall_s() < given_up_s:
         await stack.clock.sleep_wall(SILENCE_LOOK_S)
-        newest_ms = max((log.records()[-1].timestamp_ms for log in logs if log.records()), default=0)
+        newest_ms = max((records[-1].timestamp_ms for log in logs if (records := log.records())), default=0)
 
 
 async def _cards_settle(stack: Stack) -> None:

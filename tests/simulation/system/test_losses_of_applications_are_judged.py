@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import msgspec
 import pytest
 from msgspec.structs import replace
 
 from schemas.base import Event
-from schemas.codec import encode_payload
-from schemas.decisions import DecisionInput, Scaled
+from schemas.decisions import Scaled
 from schemas.executions import CardsShaped
 from schemas.jobs import JobRevoked
 from schemas.nodes import Health
-from schemas.registry import TYPE_OF, topic_of
 from schemas.status import NodeGpus
 from services.allocator.core.state import State
 from tests import build
@@ -31,13 +28,6 @@ def serving() -> State:
     return driver.give(build.application("app", floor=10, peak=10, switch_max=10)).state
 
 
-def item(event: Event) -> DecisionInput:
-    payload = msgspec.Raw(encode_payload(event))
-    return DecisionInput(
-        topic=topic_of(event), partition=0, offset=0, id="x", type=TYPE_OF[type(event)], payload=payload
-    )
-
-
 @pytest.mark.parametrize(("said", "founded"), [(STARTED, False), (LOST, True), (SHAPED, True), (REVOKED, True)])
 @pytest.mark.parametrize("all_of_it", [False, True])
 def test_what_is_gone_without_a_decision_needs_a_word_that_says_why(
@@ -50,14 +40,14 @@ def test_what_is_gone_without_a_decision_needs_a_word_that_says_why(
     part.gpus.pop()
     if all_of_it:
         state.apps["app"].parts.remove(part)
-    assert bool(taken_without_a_word(before, state, [item(said)])) is not founded
+    assert bool(taken_without_a_word(before, state, [build.decision_input(said)])) is not founded
 
 
 def test_a_word_of_another_node_explains_nothing() -> None:
     state = serving()
     before = spoken_of(state)
     state.apps["app"].parts = [part for part in state.apps["app"].parts if part.node != "n01"]
-    assert taken_without_a_word(before, state, [item(LOST)])
+    assert taken_without_a_word(before, state, [build.decision_input(LOST)])
 
 
 def test_what_it_holds_is_what_the_decision_gave() -> None:

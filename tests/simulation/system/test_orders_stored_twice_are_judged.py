@@ -5,14 +5,11 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any, cast
 
-import msgspec
-
 from schemas.base import Event
-from schemas.codec import encode_payload
 from schemas.commands import ReleaseBlock, ReserveBlock
-from schemas.decisions import DecisionInput, Placed
-from schemas.registry import TYPE_OF
+from schemas.decisions import Placed
 from schemas.status import NodeGpus
+from tests import build
 from tests.simulation.system.check_reservations import ReservationsWalk
 from tests.simulation.system.evidence import Evidence
 from tests.simulation.system.world import CLUSTER, START_MS
@@ -31,17 +28,7 @@ RELEASE = ReleaseBlock(reservation_id="r0", cluster=CLUSTER, ordered_ms=START_MS
 
 def found(*orders: tuple[str, Event]) -> list[str]:
     """Of a log in which a job starts on the node after these orders."""
-    inputs = [
-        DecisionInput(
-            topic="commands",
-            partition=0,
-            offset=offset,
-            type=TYPE_OF[type(event)],
-            id=id,
-            payload=msgspec.Raw(encode_payload(event)),
-        )
-        for offset, (id, event) in enumerate(orders)
-    ]
+    inputs = [build.decision_input(event, offset, id=id) for offset, (id, event) in enumerate(orders)]
     start = Placed(
         job_id="j", attempt=1, pool="h100", gpus=1, placed=[NodeGpus(node="n00", gpus=[0])], p50_s=1.0, p90_s=1.0
     )

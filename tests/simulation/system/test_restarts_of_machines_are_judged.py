@@ -6,18 +6,15 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any, cast
 
-import msgspec
-
 from schemas.base import Event
-from schemas.codec import encode_payload
 from schemas.commands import ChangeRules
-from schemas.decisions import DecisionInput, Placed, Preempted
+from schemas.decisions import Placed, Preempted
 from schemas.executions import HeldGpus, JobCompleted, JobStarted, JobStopped, NodeReported, StopCause
 from schemas.jobs import JobAccepted, JobSpec, Kind
 from schemas.nodes import GpuState, Health, NodeStateChanged
-from schemas.registry import TYPE_OF
 from schemas.rules import Limits, QueueRules, Rules
 from schemas.status import NodeGpus
+from tests import build
 from tests.simulation.system.check_rules import RulesWalk
 from tests.simulation.system.evidence import Evidence
 from tests.simulation.system.world import CLUSTER, START_MS
@@ -50,23 +47,11 @@ def accepted(job_id: str) -> JobAccepted:
 
 
 def reported(boot_id: str, *, applied: int, running: list[HeldGpus]) -> NodeReported:
-    return NodeReported(
-        node="n00", cluster=CLUSTER, time_ms=START_MS, applied=applied, epoch=1, boot_id=boot_id, running=running
-    )
+    return build.reported("n00", START_MS, applied=applied, boot_id=boot_id, running=running, cluster=CLUSTER)
 
 
 def decision(sequence: int, heard: list[Event], *effects: Any) -> Any:
-    inputs = [
-        DecisionInput(
-            topic="any",
-            partition=0,
-            offset=0,
-            type=TYPE_OF[type(event)],
-            id=f"{sequence}/{number}",
-            payload=msgspec.Raw(encode_payload(event)),
-        )
-        for number, event in enumerate(heard)
-    ]
+    inputs = [build.decision_input(event, id=f"{sequence}/{number}") for number, event in enumerate(heard)]
     now_ms = START_MS + sequence
     return SimpleNamespace(sequence=sequence, now_ms=now_ms, wall_ms=now_ms, inputs=inputs, effects=effects)
 

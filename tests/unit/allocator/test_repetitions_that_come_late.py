@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from schemas.commands import DrainNode, UndrainNode
-from schemas.executions import JobReady, NodeReported, QuarantinedGpu, StopCause
+from schemas.executions import JobReady, NodeReported, StopCause
 from schemas.jobs import JobRevoked, ProbeKind, Readiness
 from schemas.nodes import Health
 from schemas.status import JobState
@@ -23,16 +23,8 @@ def revoked(at_ms: int) -> JobRevoked:
 
 
 def reported(driver: Driver, boot_id: str, quarantined: int | None = None) -> NodeReported:
-    return NodeReported(
-        node="n00",
-        cluster=build.CLUSTER,
-        time_ms=driver.now_ms,
-        applied=driver.state.sequence,
-        epoch=1,
-        boot_id=boot_id,
-        running=[],
-        quarantined=[] if quarantined is None else [QuarantinedGpu(gpu=quarantined, reason="somebody's")],
-    )
+    applied, broken = driver.state.sequence, [] if quarantined is None else [quarantined]
+    return build.reported("n00", driver.now_ms, applied=applied, boot_id=boot_id, quarantined=broken)
 
 
 def ready(driver: Driver, serves: bool) -> JobReady:

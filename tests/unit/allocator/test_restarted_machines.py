@@ -9,15 +9,8 @@ from tests.allocator_driver import Driver
 
 
 def reported(driver: Driver, boot_id: str, *held: str) -> NodeReported:
-    return NodeReported(
-        node="n00",
-        cluster=build.CLUSTER,
-        time_ms=driver.now_ms,
-        applied=driver.state.sequence,
-        epoch=1,
-        boot_id=boot_id,
-        running=[HeldGpus(job_id=job_id, attempt=1, gpus=[0]) for job_id in held],
-    )
+    running = [HeldGpus(job_id=job_id, attempt=1, gpus=[0]) for job_id in held]
+    return build.reported("n00", driver.now_ms, applied=driver.state.sequence, boot_id=boot_id, running=running)
 
 
 def running() -> Driver:

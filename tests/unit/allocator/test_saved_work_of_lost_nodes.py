@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from schemas.base import Event
-from schemas.executions import JobCheckpointed, NodeReported, StopCause
+from schemas.executions import JobCheckpointed, StopCause
 from schemas.nodes import Health
 from schemas.status import JobState
 from tests import build
@@ -34,9 +34,7 @@ def lost(driver: Driver, node: str) -> Event:
 
 
 def empty(driver: Driver, node: str) -> Event:
-    return NodeReported(
-        node=node, cluster=build.CLUSTER, time_ms=driver.now_ms, applied=10_000, epoch=9, boot_id="b/2", running=[]
-    )
+    return build.reported(node, driver.now_ms, applied=10_000, epoch=9, boot_id="b/2")
 
 
 def running(gpus: int, nodes: int) -> Driver:

@@ -7,15 +7,13 @@ import json
 import weakref
 from typing import Any
 
-import msgspec
 from typer.testing import CliRunner
 
 from schemas.base import Event
-from schemas.codec import encode_payload
-from schemas.decisions import Covered, DecisionInput
+from schemas.decisions import Covered
 from schemas.messages import message
 from schemas.records import Message, Record
-from schemas.registry import TYPE_OF, topic_of
+from schemas.registry import topic_of
 from services.allocator.core.config import Policy
 from services.allocator.core.decide import INPUT_TOPICS, Settings
 from services.allocator.shell.owner import ClusterOwner
@@ -97,17 +95,7 @@ class Rig:
         for event in events:
             key = getattr(event, "job_id", None) or getattr(event, "app_id", None) or getattr(event, "node", "c0")
             place = await self._send(event, key)
-            inputs.append(
-                DecisionInput(
-                    topic=topic_of(event),
-                    partition=0,
-                    offset=place,
-                    type=TYPE_OF[type(event)],
-                    id=f"{topic_of(event)}-{place}",
-                    payload=msgspec.Raw(encode_payload(event)),
-                    traceparent=TRACEPARENT,
-                )
-            )
+            inputs.append(build.decision_input(event, place, traceparent=TRACEPARENT))
             covered[topic_of(event)] = place + 1
         covers = [
             Covered(topic=topic, partition=0, next_offset=covered[topic]) for topic in INPUT_TOPICS if topic in covered
