@@ -23,7 +23,7 @@ from services.executor.shell.drivers.cutting import CutError, Cutter, SharedMach
 from services.executor.shell.ledger import Ledger, Surroundings
 
 MEASURE_WAIT_S = 10.0
-"""A card that does not say how it is cut within that is taken for what it was."""
+"""A card that does not say how it is cut within that is taken for what it was left as, if no cut came in between."""
 DETAIL_LENGTH_MAX = 256
 FOUND_OTHERWISE = "the cards were found cut otherwise than they were left: a restart of the machine, or somebody's hand"
 INTERRUPTED = "the executor ended while the cards were being cut"
@@ -92,9 +92,9 @@ class Cards:
     async def open(self) -> None:
         """Measure the cards, end what a predecessor began, and say how they are cut."""
         state = self._books.state
-        before, found = state.cut, await self._measured(self.pools)
-        if state.shaping is not None:
-            order = state.shaping
+        before, order = state.cut, state.shaping
+        found = await self._measured(order)
+        if order is not None:
             done = all(found[card] == order.pool for card in order.cards)
             self._record(found, order.request_id, "" if done else INTERRUPTED)
         elif before is not None and before.pools == found:
@@ -140,11 +140,7 @@ class Cards:
             detail = f"not finished within {CUT_WAIT_S:.0f} s"
         except CutError as error:
             detail = str(error)
-        believed = list(self.pools)
-        if not detail:
-            for card in order.cards:
-                believed[card] = order.pool
-        found = await self._measured(believed)
+        found = await self._measured(order, done=not detail)
         if not detail and any(found[card] != order.pool for card in order.cards):
             detail = "the cards are not cut as they should be, although every step said that it succeeded"
         self._record(found, order.request_id, detail)
@@ -152,16 +148,19 @@ class Cards:
             node.reconcile()
         self.look()
 
-    async def _measured(self, believed: list[str]) -> list[str]:
-        """Per card what it says of itself, else what is believed."""
+    async def _measured(self, order: Shaping | None = None, *, done: bool = False) -> list[str]:
+        """Per card what it says of itself. One that doesn't is what it was left as, or nobody's, where a cut began that wasn't `done`."""
         found = []
-        for card, pool in enumerate(believed):
+        for card, before in enumerate(self.pools):
+            likely = [before]
+            if order is not None and card in order.cards:
+                likely = [order.pool] if done else [order.pool, before]
             said: str | None = None
             try:
-                said = await asyncio.wait_for(self._cutter.measured(card, pool), MEASURE_WAIT_S)
+                said = await asyncio.wait_for(self._cutter.measured(card, likely), MEASURE_WAIT_S)
             except TimeoutError:
                 log.warning("card %d does not say how it is cut", card, extra={"node_id": self.machine.name})
-            found.append(pool if said is None else said)
+            found.append(said if said is not None else likely[0] if len(likely) == 1 else "")
         return found
 
     def _is_held(self, card: int) -> bool:

@@ -13,7 +13,9 @@ from services.allocator.core.reasons import Reason
 from services.allocator.core.state import State
 from tests.simulation.system.evidence import Evidence
 from tests.simulation.system.machine import Held
-from tests.simulation.system.world_slots import CARD_MIB, CARDS, HALVES, MACHINE
+from tests.simulation.system.machine_cards import TrueCards
+from tests.simulation.system.world import POOL
+from tests.simulation.system.world_slots import CARD_MIB, CARDS, HALF, HALVES, MACHINE
 
 FOR_EVER = 2**62
 
@@ -27,11 +29,12 @@ def check_slots(evidence: Evidence, state: State) -> list[str]:
     for card in range(CARDS):
         holds = _holds(evidence, card)
         found += _too_much(card, holds)
+        found += _on_what_is_not_there(card, holds, cards)
         for cutting in cards.cuttings:
             if cutting.card != card:
                 continue
             until_ms = cutting.from_ms if cutting.until_ms is None else cutting.until_ms
-            for held, _ in holds:
+            for held, _, _ in holds:
                 if held.from_ms <= until_ms and _until(held) > cutting.from_ms:
                     found.append(f"card {card} was being cut while {held.key[0]} was on it")
     return found + (_in_the_end(evidence, state) if evidence.drained else [])
@@ -55,25 +58,35 @@ def said_of_orders(state: State, effects: Sequence[Effect]) -> list[str]:
     return found
 
 
-def _holds(evidence: Evidence, card: int) -> list[tuple[Held, int]]:
-    """Who was on the card, and with how much of its memory."""
-    whole = [(held, CARD_MIB) for held in evidence.machines[MACHINE].held if card in held.gpus]
+def _holds(evidence: Evidence, card: int) -> list[tuple[Held, int, str]]:
+    """Who was on the card, with how much of its memory, and of which pool."""
+    whole = [(held, CARD_MIB, POOL) for held in evidence.machines[MACHINE].held if card in held.gpus]
     halves = [
-        (held, CARD_MIB // 2 * sum(slot // 2 == card for slot in held.gpus))
+        (held, CARD_MIB // 2 * sum(slot // 2 == card for slot in held.gpus), HALF)
         for held in evidence.machines[HALVES].held
         if any(slot // 2 == card for slot in held.gpus)
     ]
     return [*whole, *halves]
 
 
-def _too_much(card: int, holds: list[tuple[Held, int]]) -> list[str]:
+def _too_much(card: int, holds: list[tuple[Held, int, str]]) -> list[str]:
     """At no moment more memory is given away than the card has: also, no whole job beside halves."""
     found = []
-    for held, _ in holds:
-        at_once = [(other, mib) for other, mib in holds if other.from_ms <= held.from_ms < _until(other)]
+    for held, _, _ in holds:
+        at_once = [(other, mib) for other, mib, _ in holds if other.from_ms <= held.from_ms < _until(other)]
         if sum(mib for _, mib in at_once) > CARD_MIB:
             names = sorted(other.key[0] for other, _ in at_once)
             found.append(f"card {card} is given away more than once: {names}")
+    return found
+
+
+def _on_what_is_not_there(card: int, holds: list[tuple[Held, int, str]], cards: TrueCards) -> list[str]:
+    """Whatever begins finds the card cut for its own pool."""
+    found = []
+    for held, _, pool in holds:
+        cut = [become for at_ms, changed, become in cards.changes if changed == card and at_ms <= held.from_ms][-1]
+        if cut != pool:
+            found.append(f"{held.key[0]} began on card {card}, which was cut for {cut or 'nobody'}")
     return found
 
 

@@ -1,8 +1,8 @@
 """A process that can die or be frozen at any of its awaits: its view of bus and clock, and what runs it again.
 
-Owns: the gates (before and after every operation on bus, clock, journal and machine), death (nothing it does afterwards has
-any effect; what was on the wire may partly arrive), freezing (SIGSTOP: everything stands still, the group goes on without
-it, then it continues where it was), restarts. Refuses: deciding when (`faults.py`). Read next: `stack.py`.
+Owns: the gates (before and after every operation on bus, clock, journal and machine; a cut link holds only those of the bus),
+death (nothing it does afterwards has any effect; what was on the wire may partly arrive), freezing (SIGSTOP: everything stands
+still, the group goes on without it, then it continues where it was), restarts. Refuses: deciding when (`faults.py`). Read next: `stack.py`.
 """
 
 from __future__ import annotations
@@ -53,13 +53,16 @@ class Life:
         self.check()
         if (self.freeze_at is not None and self.steps >= self.freeze_at) or (name and name == self.freeze_on):
             self.freeze()
-        while self._going is not None or not self._linked:
-            going = self._going
-            if going is not None:
-                await going.wait()
-            else:
-                await asyncio.sleep(0.5)
+        while self._going is not None:
+            await self._going.wait()
             self.check()
+
+    async def wire(self, name: str = "") -> None:
+        """A gate of the bus, which also stands still while the link is cut."""
+        await self.gate(name)
+        while not self._linked:
+            await asyncio.sleep(0.5)
+            await self.gate()
 
     def check(self) -> None:
         """The same for code that doesn't await."""
@@ -160,7 +163,7 @@ class LifeBus:
         return _Consumer(self._life, inner)
 
     async def partition_count(self, topic: str) -> int:
-        await self._life.gate()
+        await self._life.wire()
         return await self._bus.partition_count(topic)
 
 
@@ -170,7 +173,7 @@ class _Producer:
         self._inner = inner
 
     async def start(self) -> None:
-        await self._life.gate()
+        await self._life.wire()
         await self._inner.start()
 
     async def stop(self) -> None:
@@ -182,9 +185,9 @@ class _Producer:
 
     async def send_all(self, messages: Sequence[Message]) -> list[Delivery]:
         topic = messages[0].topic if messages else ""
-        await self._life.gate(f"before {topic}")
+        await self._life.wire(f"before {topic}")
         stored = await self._inner.send_all(messages)
-        await self._life.gate(f"after {topic}")
+        await self._life.wire(f"after {topic}")
         return stored
 
 
@@ -201,7 +204,7 @@ class _Consumer:
         self.resume = inner.resume
 
     async def start(self) -> None:
-        await self._life.gate()
+        await self._life.wire()
         await self._inner.start()
 
     async def stop(self) -> None:
@@ -209,19 +212,19 @@ class _Consumer:
             await self._inner.stop()
 
     async def poll(self, *, max_records: int, timeout_s: float) -> list[Record]:
-        await self._life.gate()
+        await self._life.wire()
         records = await self._inner.poll(max_records=max_records, timeout_s=timeout_s)
-        await self._life.gate()
+        await self._life.wire()
         return records
 
     async def end_offsets(self, partitions: Iterable[Part]) -> dict[Part, int]:
-        await self._life.gate()
+        await self._life.wire()
         return await self._inner.end_offsets(partitions)
 
     async def commit(self, offsets: Mapping[Part, int]) -> None:
-        await self._life.gate()
+        await self._life.wire()
         await self._inner.commit(offsets)
-        await self._life.gate()
+        await self._life.wire()
 
 
 Main = Callable[[Life], Awaitable[None]]

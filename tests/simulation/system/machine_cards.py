@@ -37,24 +37,31 @@ class TrueCards:
     def __init__(self, cards: int, whole: str, clock: VirtualClock, dice: Random, calm_from_ms: int) -> None:
         self.pools = [whole] * cards
         self.cuttings: list[Cutting] = []
+        self.changes: list[tuple[int, int, str]] = [(clock.now_ms(), card, whole) for card in range(cards)]
+        """When which card became cut for which pool; empty: for none."""
         self._whole = whole
         self._clock = clock
         self._dice = dice
         self._calm_from_ms = calm_from_ms
 
     def begin(self, card: int) -> Cutting:
-        self.pools[card] = ""
+        self._become(card, "")
         cutting = Cutting(card, self._clock.now_ms())
         self.cuttings.append(cutting)
         return cutting
 
     def end(self, cutting: Cutting, pool: str) -> None:
         cutting.until_ms = self._clock.now_ms()
-        self.pools[cutting.card] = pool
+        self._become(cutting.card, pool)
 
     def lose_instances(self) -> None:
         """A machine that starts anew has no instances."""
-        self.pools = [self._whole] * len(self.pools)
+        for card in range(len(self.pools)):
+            self._become(card, self._whole)
+
+    def _become(self, card: int, pool: str) -> None:
+        self.pools[card] = pool
+        self.changes.append((self._clock.now_ms(), card, pool))
 
     def mishap(self) -> str:
         """What goes wrong with the next step, if anything."""
@@ -85,7 +92,7 @@ class MachineCutter:
                 raise CutError(f"card {card}: In use by another client")
             self._cards.end(cutting, pool)
 
-    async def measured(self, card: int, believed: str) -> str | None:
+    async def measured(self, card: int, likely: Sequence[str]) -> str | None:
         await self._life.clock.sleep_wall(self._dice.uniform(0.0, 0.5))
         return self._cards.pools[card]
 

@@ -26,6 +26,9 @@ CARD_MIB = 81_920
 JOBS = 6
 ORDERS_MAX = 6
 MINUTE_MS = 60_000
+LOOKS_AGAIN_MIN = 90
+"""After the span the operator orders the last cuts once more: the longest absence of a machine (67 minutes) is over, and it may have
+come back with whole cards after the orders before were found done already."""
 
 
 def machine_of(node: str) -> str:
@@ -63,8 +66,10 @@ class Sharing:
             if dice.random() < 0.3:  # an operator who is unsure gives the very same order again, as a new command
                 again_ms = at_ms + dice.randrange(0, 20 * MINUTE_MS)
                 yield self._order(number, again_ms, cards, pool, 300.0, f"again-{again_ms}")
-        for number, (card, pool) in enumerate([(1, HALF), (0, self._pool), (1, HALF), (0, self._pool)]):
-            yield self._order(90 + number, until_ms + number * 10 * MINUTE_MS, [card], pool, 60.0)
+        for number, minutes in enumerate((0, 20, LOOKS_AGAIN_MIN)):
+            for later, (card, pool) in enumerate([(1, HALF), (0, self._pool)]):
+                at_ms = until_ms + (minutes + 10 * later) * MINUTE_MS
+                yield self._order(90 + 2 * number + later, at_ms, [card], pool, 60.0)
 
     def _job(self, number: int, start_ms: int, span_ms: int) -> Iterator[tuple[int, Message]]:
         dice, job_id = self._dice, f"h{number:02}"

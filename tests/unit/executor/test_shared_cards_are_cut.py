@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import stat
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
@@ -14,6 +15,7 @@ from schemas.catalog import SlotKind, Slots
 from schemas.executions import CardsShaped, JobStarted
 from schemas.placements import Assignment, NodePlaced, Reshape
 from schemas.sharing import CUT_WAIT_S
+from services.executor.shell.cards import MEASURE_WAIT_S
 from services.executor.shell.drivers.cutting import CutError, NvidiaCutter, SharedMachine
 from services.executor.shell.drivers.environment import Site, SlotShare, environment_of
 from services.executor.shell.shared_machine import device_names
@@ -48,7 +50,7 @@ class TrueCards:
         self.clock = clock
         self.cuts = 0
         self.fails = ""
-        self.hangs = False
+        self.hangs = self.silent = False
 
     async def cut(self, cards: Sequence[int], pool: str) -> None:
         self.cuts += 1
@@ -60,7 +62,9 @@ class TrueCards:
                 raise CutError(f"card {card}: {self.fails}")
             self.pools[card] = pool
 
-    async def measured(self, card: int, believed: str) -> str | None:
+    async def measured(self, card: int, likely: Sequence[str]) -> str | None:
+        if self.silent:
+            await asyncio.Event().wait()
         return self.pools[card]
 
 
@@ -128,6 +132,24 @@ async def test_a_cut_that_fails_or_hangs_is_told_and_the_cards_are_what_they_wer
     await rig.place(placed(3, assignment("w", 0)))
     await rig.wait_s(1)
     assert rig.said("w") == ["started"]
+    await rig.leave()
+
+
+@simulated
+async def test_a_card_that_is_silent_after_a_broken_cut_is_nobodys_until_it_is_cut_again(clock: VirtualClock) -> None:
+    rig, cards = rig_of(clock)
+    await rig.start()
+    cards.hangs = cards.silent = True
+    await rig.place(asked(1, cards=(1,)))
+    await rig.wait_s(CUT_WAIT_S + 2 * MEASURE_WAIT_S + 15)
+    assert words(rig)[-1] == ([WHOLE, ""], "p1", f"not finished within {CUT_WAIT_S:.0f} s")
+    await rig.place(placed(2, assignment("v", 0), assignment("w", 1)), halves(2, assignment("h", 2)))
+    await rig.wait_s(1)
+    assert (rig.said("v"), rig.said("w"), rig.said("h")) == (["started"], [], [])
+    cards.hangs = cards.silent = False
+    await rig.place(asked(3, assignment("v", 0), request="p2", cards=(1,)), halves(3, assignment("h", 2)))
+    await rig.wait_s(20)
+    assert (words(rig)[-1], rig.said("h")) == (([WHOLE, HALF], "p2", ""), ["started"])
     await rig.leave()
 
 
@@ -288,11 +310,28 @@ def test_slots_of_mig_are_the_devices_the_card_has_now_and_none_where_it_is_whol
 
 def test_a_card_is_measured_by_the_instances_it_has(tmp_path: Path) -> None:
     async def measured(*mig: list[str], believed: str = WHOLE) -> str | None:
-        return await NvidiaCutter(MACHINE, tmp_path, nvml=NvmlWithMig(*mig)).measured(0, believed)
+        return await NvidiaCutter(MACHINE, tmp_path, nvml=NvmlWithMig(*mig)).measured(0, [believed])
 
     assert asyncio.run(measured(["3g.40gb", "3g.40gb"])) == HALF
     assert asyncio.run(measured(["3g.40gb"])) == ""
     assert asyncio.run(measured([], believed=HALF)) == WHOLE
+
+
+def test_a_card_with_a_daemon_is_of_the_likeliest_pool_that_has_daemons(tmp_path: Path) -> None:
+    machine = replace(MACHINE, slots={**MACHINE.slots, MPS: Slots(of=WHOLE, kind=SlotKind.MPS, per_card=4)})
+    cutter = NvidiaCutter(machine, tmp_path, nvml=NvmlWithMig([]))
+    folder = cutter.mps_dir(0)
+    folder.mkdir()
+    assert asyncio.run(cutter.measured(0, [WHOLE, MPS])) == WHOLE
+    (folder / "nvidia-cuda-mps-control.pid").write_text(str(os.getpid()))
+    assert asyncio.run(cutter.measured(0, [WHOLE, MPS])) == MPS
+    assert asyncio.run(cutter.measured(0, [MPS, HALF])) == MPS
+    assert asyncio.run(cutter.measured(0, [WHOLE])) == WHOLE
+
+
+def test_what_a_sites_program_left_half_done_cannot_be_told(tmp_path: Path) -> None:
+    cutter = NvidiaCutter(MACHINE, tmp_path, command=_program(tmp_path, "exit 1"))
+    assert asyncio.run(cutter.measured(0, [HALF, WHOLE])) is None
 
 
 def _program(folder: Path, text: str) -> str:

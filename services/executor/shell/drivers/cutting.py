@@ -47,8 +47,9 @@ class Cutter(Protocol):
         """Raises CutError. May be cancelled; what is then left of it must be measured."""
         ...
 
-    async def measured(self, card: int, believed: str) -> str | None:
-        """The pool whose slots the card has now, empty: of none; None: it can't be told. `believed`: what it was cut for last."""
+    async def measured(self, card: int, likely: Sequence[str]) -> str | None:
+        """The pool whose slots the card has now, empty: of none; None: it can't be told. `likely`: what it was cut for last; before
+        that, where a cut was broken off, what it was to become."""
         ...
 
 
@@ -71,8 +72,8 @@ class PlayedCutter:
                 raise CutError(f"card {card}: {self.fails[card]}")
             self.pools[card] = pool
 
-    async def measured(self, card: int, believed: str) -> str | None:
-        return believed  # what is played is what the journal says
+    async def measured(self, card: int, likely: Sequence[str]) -> str | None:
+        return likely[-1]  # what is played is what the journal says
 
 
 class NvidiaCutter:
@@ -99,7 +100,7 @@ class NvidiaCutter:
             elif slots is not None:
                 await self._start_mps(card)
 
-    async def measured(self, card: int, believed: str) -> str | None:
+    async def measured(self, card: int, likely: Sequence[str]) -> str | None:
         if self._command:
             return None
         found = await asyncio.to_thread(self._mig_profiles, card)
@@ -110,9 +111,10 @@ class NvidiaCutter:
                 if known.kind is SlotKind.MIG and found == [known.profile] * known.per_card:
                     return name
             return ""
-        slots = self._machine.slots.get(believed)
-        if slots is not None and slots.kind is SlotKind.MPS and _alive(self.mps_dir(card)):
-            return believed
+        for pool in likely:
+            slots = self._machine.slots.get(pool)
+            if slots is not None and slots.kind is SlotKind.MPS and _alive(self.mps_dir(card)):
+                return pool
         return self._machine.whole
 
     def mps_dir(self, card: int) -> Path:
