@@ -17,6 +17,8 @@ from services.console.errors import ConsoleError
 
 FOLLOW_POLL_S = 0.2
 READ_BYTES = 1024 * 1024
+ENDS = ("exit.json", "over")
+"""Either lies in the folder of an attempt that has ended: its runner's note, or its executor's word where there is none."""
 FOLDER_NAME_LENGTH_MAX = 200
 """As executors name the folders of jobs with longer ids."""
 
@@ -32,7 +34,7 @@ class RunLog:
 
     @property
     def ended(self) -> bool:
-        return (self.path.parent / "exit.json").exists()
+        return any((self.path.parent / name).exists() for name in ENDS)
 
 
 def find_logs(run_dir: Path, job_id: str, *, node: str | None = None, attempt: int | None = None) -> list[RunLog]:

@@ -14,6 +14,7 @@ import pytest
 
 from schemas.executions import FailureCause
 from schemas.placements import Assignment, Desired
+from services.console.job_logs import RunLog, follow
 from services.executor.shell.drivers import process
 from services.executor.shell.drivers.conversation import Conversation
 from services.executor.shell.drivers.environment import Site, environment_of
@@ -226,13 +227,20 @@ async def test_a_job_that_dies_of_the_request_gives_no_answer_at_once(driver):
 
 
 async def test_a_killed_runner_takes_its_job_along_and_the_end_is_unknown(driver):
-    run = await driver.start(order(python("import time; time.sleep(600)")))
+    def never(pause_s: float) -> None:
+        raise AssertionError("whoever follows the output waits for more")
+
+    assignment = python("import time; print('begun', flush=True); time.sleep(600)")
+    run = await driver.start(order(assignment))
     assert run.facts.runner_pid is not None
+    await until(lambda: output(driver, assignment) == "begun\n")
     os.kill(run.facts.runner_pid, signal.SIGKILL)
     exit = await asyncio.wait_for(run.ended(), PATIENCE_S)
     assert exit.cause is FailureCause.UNKNOWN
     job_process = ProcessId(run.facts.pid or 0, run.facts.pid_ticks)
     await until(lambda: not job_process.alive())
+    log = RunLog("n00", 1, 1, driver.folder_of(order(assignment)) / "output.log")
+    assert b"".join(follow(log, 0, pause=never)) == b"begun\n"
 
 
 async def test_an_adopted_run_tells_how_it_ended_before_and_after_the_adoption(driver, tmp_path):

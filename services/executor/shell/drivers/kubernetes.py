@@ -27,7 +27,7 @@ from services.executor.shell.drivers.kube_api import KubeApi, KubeError
 from services.executor.shell.drivers.port import Answer, Order, Prepared, StartRefusedError
 from services.executor.shell.drivers.process import GRACE_S, domain_ms
 from services.executor.shell.drivers.refusals import preflight, refused
-from services.executor.shell.drivers.run_folder import LOG_FILE, folder_of, write
+from services.executor.shell.drivers.run_folder import LOG_FILE, folder_of, mark_over, write
 from services.runtime.clock import Clock
 
 ASK_S = 1.0
@@ -82,6 +82,7 @@ class KubernetesRun:
             found = await self._end()
             if found is not None:
                 self._gone.set()
+                mark_over(self._folder)
                 return found
             await self._driver.clock.sleep_wall(ASK_S)
 

@@ -39,7 +39,17 @@ from services.executor.shell.drivers.job_log import LogLimits
 from services.executor.shell.drivers.port import Answer, Order, Prepared, StartRefusedError
 from services.executor.shell.drivers.readiness import probe
 from services.executor.shell.drivers.refusals import exit_of, never_began, preflight, refused, spawn_failure
-from services.executor.shell.drivers.run_folder import LOG_FILE, Began, Claim, Ended, abandon, folder_of, read, write
+from services.executor.shell.drivers.run_folder import (
+    LOG_FILE,
+    Began,
+    Claim,
+    Ended,
+    abandon,
+    folder_of,
+    mark_over,
+    read,
+    write,
+)
 from services.executor.shell.runner import remove_group
 from services.runtime.clock import Clock
 
@@ -87,6 +97,7 @@ class ProcessRun:
             return exit_of(noted, domain_ms(clock, noted.wall_ms, at_least_ms=self.facts.started_ms), self._folder)
         self._job.signal_group(signal.SIGKILL)  # its runner was killed: nobody would ever learn of its end
         await asyncio.to_thread(_end_group, self._folder)
+        mark_over(self._folder)
         detail = "the job's runner vanished without noting an exit (killed by force, out of memory, or a restart)"
         return Exit(self._driver.clock.now_ms(), FailureCause.UNKNOWN, detail=detail)
 
@@ -203,6 +214,7 @@ class ProcessDriver:
                 continue
             ended = ProcessId(began.pid, began.ticks).signal_group(signal.SIGKILL)
             await asyncio.to_thread(_end_group, path.parent)
+            mark_over(path.parent)
             if ended:
                 reaped.append(f"{path.parent.parent.name}/{path.parent.name} (pid {began.pid})")
         return reaped

@@ -6,6 +6,7 @@ a runner that has not begun. Refuses: knowing what is done with them. Read next:
 
 from __future__ import annotations
 
+import contextlib
 import os
 from hashlib import sha256
 from pathlib import Path
@@ -18,6 +19,7 @@ from msgspec import Struct
 from services.executor.shell.drivers.port import Order
 
 LOG_FILE = "output.log"
+OVER_FILE = "over"
 FOLDER_NAME_LENGTH_MAX = 200
 T = TypeVar("T")
 
@@ -67,6 +69,12 @@ def write(path: Path, content: bytes) -> None:
     fresh = path.with_name(f"{path.name}.new")
     fresh.write_bytes(content)
     fresh.replace(path)
+
+
+def mark_over(folder: Path) -> None:
+    """Whoever follows the output learns that no more will come, although no runner noted an end (`exit.json`)."""
+    with contextlib.suppress(OSError):  # the folder is gone, or somebody made it read-only: nobody follows that
+        (folder / OVER_FILE).touch()
 
 
 def abandon(folder: Path) -> bool:

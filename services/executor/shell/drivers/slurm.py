@@ -30,7 +30,17 @@ from services.executor.shell.drivers.errands import Errands
 from services.executor.shell.drivers.port import Answer, Order, Prepared, StartRefusedError
 from services.executor.shell.drivers.process import GRACE_S, RUNNER, domain_ms
 from services.executor.shell.drivers.refusals import exit_of, preflight, refused, spawn_failure
-from services.executor.shell.drivers.run_folder import LOG_FILE, Began, Claim, Ended, abandon, folder_of, read, write
+from services.executor.shell.drivers.run_folder import (
+    LOG_FILE,
+    Began,
+    Claim,
+    Ended,
+    abandon,
+    folder_of,
+    mark_over,
+    read,
+    write,
+)
 from services.runtime.clock import Clock
 
 POLL_S = 0.2
@@ -153,6 +163,7 @@ class SlurmRun:
                 return exit_of(noted, at_ms, self._folder)
             await clock.sleep_wall(POLL_S)
         self._over()
+        mark_over(self._folder)
         detail = f"Slurm job {self.facts.name} is {state}, and its runner noted no exit"
         return Exit(clock.now_ms(), FailureCause.UNKNOWN, detail=detail)
 
