@@ -19,7 +19,7 @@ from services.executor.shell.drivers import kubernetes as kubernetes_driver
 from services.executor.shell.drivers.environment import Site
 from services.executor.shell.drivers.kube_api import KubeApi
 from services.executor.shell.drivers.kubernetes import KubernetesDriver, PodShape
-from services.executor.shell.drivers.port import Order, StartRefusedError
+from services.executor.shell.drivers.port import NoLongerWantedError, Order, StartRefusedError
 from services.runtime.clock import WallClock
 from tests.contract.kube_server import Kubelet, KubeServer
 
@@ -144,6 +144,17 @@ async def test_what_can_not_start_fails_with_its_cause_and_leaves_nothing(driver
         await driver.start(order("pass", **changed))
     assert refused.value.cause is cause
     assert wanted in refused.value.detail
+    assert server.jobs == {}
+
+
+async def test_a_job_whose_start_is_no_longer_wanted_does_not_wait_for_its_image(driver, server):
+    server.pull = "ContainerCreating"
+    each = order("pass")
+    starting = asyncio.ensure_future(driver.start(each))
+    await until(lambda: server.created == 1)
+    each.unwanted.set()
+    with pytest.raises(NoLongerWantedError):
+        await asyncio.wait_for(starting, PATIENCE_S)
     assert server.jobs == {}
 
 

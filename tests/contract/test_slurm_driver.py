@@ -17,7 +17,7 @@ from schemas.placements import Assignment, Desired
 from services.executor import jobs
 from services.executor.shell.drivers import slurm as slurm_driver
 from services.executor.shell.drivers.environment import Site
-from services.executor.shell.drivers.port import Order, StartRefusedError
+from services.executor.shell.drivers.port import NoLongerWantedError, Order, StartRefusedError
 from services.executor.shell.drivers.slurm import SlurmDriver
 from services.runtime.clock import WallClock
 from tests.contract.slurm_cluster import SlurmCluster, why_not
@@ -174,9 +174,17 @@ async def test_a_job_that_slurm_lets_wait_is_taken_back_and_can_not_begin_later(
         await driver.start(late)
     assert refused.value.cause is FailureCause.PREFLIGHT
     assert "PENDING" in refused.value.detail
+    monkeypatch.undo()
+    cancelled = order("print('ran')", job_id="cancelled", gpus=8)
+    starting = asyncio.ensure_future(driver.start(cancelled))
+    await until((driver.folder_of(cancelled) / "slurm-job").exists)
+    cancelled.unwanted.set()
+    with pytest.raises(NoLongerWantedError):
+        await asyncio.wait_for(starting, PATIENCE_S)
+    assert await driver.slurm.named(slurm_driver._name(cancelled)) == []
     holding.kill()
     await asyncio.wait_for(ended, PATIENCE_S)
-    assert output(driver, late) == ""
+    assert (output(driver, late), output(driver, cancelled)) == ("", "")
 
 
 @pytest.mark.parametrize(

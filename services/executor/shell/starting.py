@@ -16,7 +16,7 @@ from services.executor.core import reports
 from services.executor.core.gang import Go, Mismatch, is_gang
 from services.executor.core.journal import LocalRun, Moved, RunKey, run_key
 from services.executor.core.lifecycle import Event
-from services.executor.shell.drivers.port import Order, Run, StartRefusedError
+from services.executor.shell.drivers.port import NoLongerWantedError, Order, Run, StartRefusedError
 from services.executor.shell.gangs import Gangs
 from services.executor.shell.ledger import Ledger, Surroundings
 from services.executor.shell.live import Live
@@ -55,16 +55,15 @@ class Starting:
         """The running job, reported as started; or how its start ended (without a cause: it was no longer wanted, or its gang did
         not come together)."""
         run = self._ledger.state.runs[key]
-        order = Order(self._ledger.node, run.assignment, run.spawn)
+        order = Order(self._ledger.node, run.assignment, run.spawn, unwanted=self._live[key].unwanted)
         try:
             if is_gang(run.assignment):
-                together = await self._together(order, self._live[key])
-                if together is None:
-                    span.end()
-                    self._live[key].run.set_result(None)
-                    return reports.Exit(self._around.clock.now_ms())
-                order = together
+                order = await self._together(order, self._live[key])
             driven = await self._around.driver.start(order)
+        except NoLongerWantedError:
+            span.end()
+            self._live[key].run.set_result(None)
+            return reports.Exit(self._around.clock.now_ms())
         except StartRefusedError as refused:
             span.end(error=refused.detail)
             self._live[key].run.set_result(None)
@@ -84,8 +83,9 @@ class Starting:
             self._started(key, driven, run.traceparent)
         return driven
 
-    async def _together(self, order: Order, live: Live) -> Order | None:
-        """Wait for the other nodes; None if a stop or the end of patience came first. StartRefusedError: this one can't take part."""
+    async def _together(self, order: Order, live: Live) -> Order:
+        """Wait for the other nodes. NoLongerWantedError: a stop or the end of patience came first. StartRefusedError: this one can't
+        take part."""
         prepared = await self._around.driver.prepare(order)
         assignment = order.assignment
 
@@ -105,7 +105,9 @@ class Starting:
         found = await self._gangs.complete(mine, assignment.nodes, live, lambda: self._ledger.pass_on(said()))
         if isinstance(found, Mismatch):
             raise StartRefusedError(FailureCause.PREFLIGHT, found.detail)
-        return replace(order, port=found.port) if isinstance(found, Go) else None
+        if not isinstance(found, Go):
+            raise NoLongerWantedError
+        return replace(order, port=found.port)
 
     def _started(self, key: RunKey, driven: Run, traceparent: str) -> None:
         known: LocalRun = msgspec.structs.replace(self._ledger.state.runs[key], facts=driven.facts)

@@ -8,7 +8,7 @@ import asyncio
 from schemas.executions import FailureCause
 from services.executor.core.journal import RunFacts
 from services.executor.core.reports import Exit, Progress
-from services.executor.shell.drivers.port import Answer, Order, Prepared
+from services.executor.shell.drivers.port import Answer, NoLongerWantedError, Order, Prepared
 from services.executor.shell.drivers.simulated import SimulatedDriver, SimulatedRun
 from services.runtime.virtual import VirtualClock, run_virtual
 from tests.unit.executor.executor_rig import START_MS, Rig, assignment, placed, virtually
@@ -26,6 +26,7 @@ class Scripted(SimulatedDriver):
         self.said: list[Answer | Progress] = []
         self.told: list[tuple[int, ...]] = []
         self.start_s = 0.0
+        self.queues = False
         self.tell_s = 0.0
 
     async def prepare(self, order: Order) -> Prepared:
@@ -33,6 +34,9 @@ class Scripted(SimulatedDriver):
 
     async def start(self, order: Order) -> SimulatedRun:
         await self._clock.sleep_wall(self.start_s)
+        if self.queues:
+            await order.unwanted.wait()
+            raise NoLongerWantedError
         run = self._scripted(await super().start(order))
         self.ends.append(run.crashed)
         return run

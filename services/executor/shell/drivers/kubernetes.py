@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from hashlib import sha256
@@ -24,7 +25,7 @@ from services.executor.shell.drivers.conversation import NEWS_POLL_S, Conversati
 from services.executor.shell.drivers.environment import Site, environment_of, first_port
 from services.executor.shell.drivers.errands import Errands
 from services.executor.shell.drivers.kube_api import KubeApi, KubeError
-from services.executor.shell.drivers.port import Answer, Order, Prepared, StartRefusedError
+from services.executor.shell.drivers.port import Answer, NoLongerWantedError, Order, Prepared, StartRefusedError
 from services.executor.shell.drivers.process import GRACE_S, domain_ms
 from services.executor.shell.drivers.refusals import preflight, refused
 from services.executor.shell.drivers.run_folder import LOG_FILE, folder_of, mark_over, write
@@ -54,6 +55,8 @@ HOPELESS = frozenset(
 )
 """Reasons for which a container waits and which waiting doesn't mend."""
 SIGTERM = 15
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,7 +227,7 @@ class KubernetesDriver:
             raise StartRefusedError(FailureCause.PREFLIGHT, str(error)) from error
         except OSError as error:
             raise refused(error, folder) from error
-        return KubernetesRun(self, order, RunFacts(started_ms=await self._begun(name), name=name))
+        return KubernetesRun(self, order, RunFacts(started_ms=await self._begun(order, name), name=name))
 
     async def reap(self, node: str, known: Sequence[Order]) -> list[str]:
         return []
@@ -239,12 +242,12 @@ class KubernetesDriver:
                 await self.clock.sleep_wall(ASK_S)  # whether it is there has to be certain
                 continue
             try:
-                facts = RunFacts(started_ms=await self._begun(name), name=name)
+                facts = RunFacts(started_ms=await self._begun(order, name), name=name)
             except StartRefusedError:
                 return None
         return KubernetesRun(self, order, facts)
 
-    async def _begun(self, name: str) -> int:
+    async def _begun(self, order: Order, name: str) -> int:
         """When its container began, in domain time. Raises StartRefusedError."""
         until_s = self.clock.wall_s() + BEGIN_WAIT_S
         while True:
@@ -257,6 +260,9 @@ class KubernetesDriver:
                 began_ms = _began_wall_ms(pod)
                 if began_ms is not None:
                     return domain_ms(self.clock, began_ms)
+            if order.unwanted.is_set():
+                await self._take_back(name)
+                raise NoLongerWantedError
             why = next((reason for pod in pods if (reason := _waits_for(pod))), "")
             if why.partition(":")[0] in HOPELESS or self.clock.wall_s() >= until_s:
                 await self._take_back(name)
@@ -266,10 +272,14 @@ class KubernetesDriver:
 
     async def _take_back(self, name: str) -> None:
         """Return when it is certain that there is none: whoever is told of a refusal gives its GPUs to others."""
+        said = ""
         while True:
             try:
                 await self.api.delete(name)
-            except KubeError:
+            except KubeError as error:
+                if str(error) != said:
+                    said = str(error)
+                    log.warning("Job %s can't be taken back, and its GPUs are kept until it is: %s", name, said)
                 await self.clock.sleep_wall(ASK_S)
             else:
                 return

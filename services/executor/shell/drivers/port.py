@@ -7,8 +7,9 @@ nothing of the run is left. Read next: `simulated.py`, `process.py`, `slurm.py`,
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from schemas.executions import FailureCause
@@ -19,12 +20,14 @@ from services.executor.core.reports import Exit, Progress
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """One attempt to start on one node. `spawn` counts tries of which it is proven that nothing ran. `port`: its gang's master's."""
+    """One attempt to start on one node. `spawn` counts tries of which it is proven that nothing ran. `port`: its gang's master's.
+    `unwanted` is set when the start isn't wanted any more: a driver whose start waits for a queue or an image takes it back then."""
 
     node: str
     assignment: Assignment
     spawn: int = 1
     port: int | None = None
+    unwanted: asyncio.Event = field(default_factory=asyncio.Event, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +54,13 @@ class StartRefusedError(Exception):
         super().__init__(detail)
         self.cause = cause
         self.detail = detail
+
+
+class NoLongerWantedError(StartRefusedError):
+    """The start was taken back on request, before anything of it began."""
+
+    def __init__(self) -> None:
+        super().__init__(FailureCause.UNKNOWN, "no longer wanted")
 
 
 class Run(Protocol):

@@ -27,7 +27,7 @@ from services.executor.core.reports import Exit, Progress
 from services.executor.shell.drivers.conversation import NEWS_POLL_S, Conversation
 from services.executor.shell.drivers.environment import Site, environment_of, first_port
 from services.executor.shell.drivers.errands import Errands
-from services.executor.shell.drivers.port import Answer, Order, Prepared, StartRefusedError
+from services.executor.shell.drivers.port import Answer, NoLongerWantedError, Order, Prepared, StartRefusedError
 from services.executor.shell.drivers.process import GRACE_S, RUNNER, domain_ms
 from services.executor.shell.drivers.refusals import exit_of, preflight, refused, spawn_failure
 from services.executor.shell.drivers.run_folder import (
@@ -319,8 +319,10 @@ class SlurmDriver:
             if now_s >= ask_s:
                 state, ask_s = await self._why(number), now_s + ASK_S
             over = now_s >= until_s or state.partition(" ")[0] in (*ENDED_STATES, GONE)
-            if over and abandon(folder):
+            if (over or order.unwanted.is_set()) and abandon(folder):
                 await self._take_back(order)
+                if not over:
+                    raise NoLongerWantedError
                 detail = (
                     f"Slurm did not begin job {number} ({state or 'no answer'}); waited at most {PENDING_WAIT_S:.0f} s"
                 )
