@@ -45,3 +45,10 @@ class Now(Struct, frozen=True, gc=False):
 
     domain_ms: int
     wall_ms: int
+
+
+class Mark(Struct, frozen=True, gc=False):
+    """The newest record of one partition that was folded."""
+
+    offset: int
+    timestamp_ms: int

@@ -15,6 +15,7 @@ from deploy.local.specification import ProcessSpec
 from deploy.local.stack_file import ProcessState, started_s
 
 LOG_TAIL_BYTES = 4_000
+PROGRESS_WAIT_S = 60.0  # a busy process may not answer for seconds; one that says nothing new for a minute hangs
 
 
 class ManagedProcess:
@@ -29,6 +30,7 @@ class ManagedProcess:
         self.reason = ""
         self.due_s = 0.0
         self.was_ready = False
+        self._said = ""
         self._deadline_s = 0.0
         self._deaths_s: deque[float] = deque(maxlen=spec.restart.restarts_max + 1)
         self._earlier_guards: list[GuardedProcess] = []
@@ -38,6 +40,7 @@ class ManagedProcess:
         """Start it; a start that fails is a death like any other."""
         self._let_go()
         self.state = "starting"
+        self._said = ""
         self._deadline_s = now_s + self.spec.ready_wait_s
         argv = self.spec.argv
         try:
@@ -66,10 +69,18 @@ class ManagedProcess:
             self._died(now_s, code, self._why(code))
         elif self.state == "starting" and (self.spec.ready is None or self.spec.ready()):
             self.state = "ready"
-        elif self.state == "starting" and now_s > self._deadline_s:
+        elif self.state == "starting" and now_s > self._deadline_s and not self._comes_on(now_s):
             self.process.signal(signal.SIGKILL)
             self.process.wait(self.spec.stop_grace_s)
             self._died(now_s, 1, f"was not ready within {self.spec.ready_wait_s:.0f} s{self._last_line()}")
+
+    def _comes_on(self, now_s: float) -> bool:
+        """A start that is late, but says something new, as one that reads a long history does, has a while more."""
+        before, self._said = self._said, "" if self.spec.progress is None else self.spec.progress()
+        if self._said in ("", before):
+            return False
+        self._deadline_s = now_s + PROGRESS_WAIT_S
+        return True
 
     def terminate(self) -> None:
         """Ask it to stop."""

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Literal
 
 from deploy.local.ports import free_port
-from deploy.local.specification import ProcessSpec, http_ready
+from deploy.local.specification import ProcessSpec, http_progress, http_ready
 
 STAGE = 1
 READY_WAIT_S = 420.0  # a first start compiles the planner's kernels: a minute alone, several on a busy machine
@@ -68,6 +68,7 @@ def service_processes(around: Surroundings) -> list[ProcessSpec]:
             argv=(sys.executable, "-m", module),
             env={**_shared(around), **own, "GPUGRID_INSTANCE_ID": name, "GPUGRID_HEALTH_PORT": str(port)},
             ready=http_ready(port, "/readyz"),
+            progress=http_progress(port, "/readyz"),
             stage=STAGE,
             ready_wait_s=READY_WAIT_S,
             stop_grace_s=STOP_GRACE_S,

@@ -50,6 +50,7 @@ class ProcessSpec:
     raises as RuntimeError or OSError counts as a failed start. `env` is added to the supervisor's own environment.
     Processes of one `stage` start together once all earlier stages are ready; stages stop in reverse.
     `on_first_ready` runs in the supervising thread before the next stage starts.
+    `progress` says how far a start has come: one that says something new goes on beyond `ready_wait_s`.
     `explain` puts a death into words where the last line of the process's output would not.
     `keep_orphans`: what the process started survives its death (and is adopted by the next one), never the stack's.
     """
@@ -61,6 +62,7 @@ class ProcessSpec:
     stage: int = 0
     restart: RestartPolicy = RestartPolicy()
     ready_wait_s: float = 60.0
+    progress: Callable[[], str] | None = None
     stop_grace_s: float = 10.0
     keep_orphans: bool = False
     explain: Callable[[], str] | None = None
@@ -71,18 +73,24 @@ class ProcessSpec:
 
 def http_ready(port: int, path: str = "/ready") -> Probe:
     """Ready when `GET path` on loopback answers 200."""
+    return lambda: _get(port, path)[0] == http.client.OK
 
-    def probe() -> bool:
-        connection = http.client.HTTPConnection(HOST, port, timeout=PROBE_WAIT_S)
-        try:
-            connection.request("GET", path)
-            return connection.getresponse().status == http.client.OK
-        except (OSError, http.client.HTTPException):
-            return False
-        finally:
-            connection.close()
 
-    return probe
+def http_progress(port: int, path: str = "/ready") -> Callable[[], str]:
+    """What `GET path` on loopback answers; empty if nobody does."""
+    return lambda: _get(port, path)[1]
+
+
+def _get(port: int, path: str) -> tuple[int, str]:
+    connection = http.client.HTTPConnection(HOST, port, timeout=PROBE_WAIT_S)
+    try:
+        connection.request("GET", path)
+        response = connection.getresponse()
+        return response.status, response.read().decode(errors="replace")
+    except (OSError, http.client.HTTPException):
+        return 0, ""
+    finally:
+        connection.close()
 
 
 def file_ready(path: Path) -> Probe:

@@ -29,9 +29,10 @@ from services.runtime.bus.kafka_retry import AssignmentPace
 from services.runtime.bus.port import Message, OffsetGoneError, Record, TopicPartition, check_sizes
 from services.runtime.clock import Clock
 from services.runtime.faust_transport import GpugridTransport
-from services.runtime.handler import TICK_PERIOD_S, Handler, Now, Owner
+from services.runtime.handler import TICK_PERIOD_S, Handler, Now, Owner, Savable
 from services.runtime.hop import DeadLetter, Handle, Observe, Rebuilder, answers, handled
 from services.runtime.process import EXIT_FAILED
+from services.runtime.saved_state import SavedState
 
 BATCH_RECORDS_MAX = 200
 """Records handled before their answers are sent: bounds what is repeated after a crash and the pause between heartbeats."""
@@ -39,6 +40,9 @@ BUFFER_RECORDS_MAX = 2_000
 """Records waiting in one agent's queue before faust stops fetching its partitions."""
 COMMIT_INTERVAL_S = 0.5
 """Acknowledged records that a crash may repeat: half a second's worth."""
+SAVED_FILE = "state.pickle"
+SAVE_EVERY_RECORDS = 50_000
+"""What a restart reads at most, 0.1 ms each; saving costs the process 20 ms, and its child a second or two."""
 GROUP_ERRORS_MAX = 5
 """Group errors between two assignments; with more the process ends (another one uses its instance id, say)."""
 SWITCH_INTERVAL_S = 0.0005
@@ -88,7 +92,9 @@ class FaustHop:
         self._observe = observe
         self._fail = fail or end_process
         self._bus = KafkaBus(config.bootstrap)
-        self._rebuilder = Rebuilder(self._bus, handler, config.instance_id)
+        self._saved = SavedState(config.data_dir / SAVED_FILE, handler) if isinstance(handler, Savable) else None
+        self._unsaved = 0
+        self._rebuilder = Rebuilder(self._bus, handler, config.instance_id, self._saved)
         self._rebuilt = asyncio.Event()
         self._group_errors = 0
         self._pace = AssignmentPace(config.group, config.instance_id)
@@ -100,7 +106,7 @@ class FaustHop:
         """Start, process until `stop` is set, stop with everything acknowledged committed."""
         sys.setswitchinterval(SWITCH_INTERVAL_S)
         await self._check_offsets()
-        await self._rebuilder.catch_up()
+        self._unsaved += await self._rebuilder.catch_up()
         await self.app.start()
         ticking = asyncio.create_task(self._tick_until(stop))
         try:
@@ -173,6 +179,7 @@ class FaustHop:
         async with self._in_order:
             sent = await self._hand_over(answers(self._handler, self._handle, self._dead_letter, records, self._now))
         await _acknowledged(sent)
+        self._unsaved += len(records)
         for event in events:
             await stream.ack(event)
         if self._observe is not None:
@@ -191,6 +198,11 @@ class FaustHop:
         """Whether partitions are assigned and the state is rebuilt."""
         return self._rebuilt.is_set() and self.app.started and not self.app.rebalancing
 
+    @property
+    def records_recovered(self) -> int:
+        """Records that the state has been rebuilt from so far."""
+        return self._rebuilder.read
+
     def lag(self) -> dict[TopicPartition, int]:
         """Records of the assigned partitions not yet handled, as far as faust knows."""
         ends, read = self.app.monitor.tp_end_offsets, self.app.monitor.tp_read_offsets
@@ -202,6 +214,7 @@ class FaustHop:
                 await self._clock.sleep_wall(TICK_PERIOD_S)
                 async with self._in_order:
                     sent = await self._hand_over(self._handler.tick(self._now()))
+                    self._save()
                 await _acknowledged(sent)
                 await self._look_at_group()
         except asyncio.CancelledError:
@@ -209,6 +222,16 @@ class FaustHop:
         except BaseException as error:
             self._fail(error)
             raise
+
+    def _save(self) -> None:
+        """Between two records, and only what is whole."""
+        if (
+            self._saved is not None
+            and self._unsaved >= SAVE_EVERY_RECORDS
+            and self._rebuilt.is_set()
+            and self._saved.save()
+        ):
+            self._unsaved = 0
 
     async def _look_at_group(self) -> None:
         consumer: Any = self.app.consumer
@@ -232,7 +255,7 @@ class FaustHop:
         # Whoever owned these partitions before has published meanwhile: fold it before the next record.
         try:
             self._pace.assigned(self._clock.wall_s())
-            await self._rebuilder.catch_up()
+            self._unsaved += await self._rebuilder.catch_up()
         except Exception as error:
             self._fail(error)
             raise

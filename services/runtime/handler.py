@@ -5,11 +5,12 @@ The same handler runs under faust (production) and under `hop.run_hop` (simulati
 
 from __future__ import annotations
 
-from typing import Protocol, runtime_checkable
+from collections.abc import Mapping
+from typing import Any, Protocol, runtime_checkable
 
-from schemas.records import Message, Now, Record
+from schemas.records import Mark, Message, Now, Record
 
-__all__ = ["TICK_PERIOD_S", "Handler", "Message", "Now", "Owner", "Record"]
+__all__ = ["TICK_PERIOD_S", "Handler", "Mark", "Message", "Now", "Owner", "Record", "Savable", "Settling"]
 
 TICK_PERIOD_S = 0.5
 """Wall seconds between ticks: silence of a node is noticed within that."""
@@ -46,4 +47,39 @@ class Owner(Protocol):
 
     def own(self, partitions: frozenset[int]) -> None:
         """Numbers of the cluster partitions assigned to this process, after their history was folded; none when revoked."""
+        ...
+
+
+@runtime_checkable
+class Settling(Protocol):
+    """A handler that keeps some of what it recovers back, because it may be read before what it belongs to."""
+
+    @property
+    def kept_back(self) -> int:
+        """Records that wait to be folded; the first answer folds the rest."""
+        ...
+
+    def settle(self, records_max: int) -> None:
+        """Fold the oldest of them."""
+        ...
+
+
+@runtime_checkable
+class Savable(Protocol):
+    """A handler whose state can be taken out and put into another one of the same make."""
+
+    def made_with(self) -> bytes:
+        """All that the state depends on besides records and code."""
+        ...
+
+    def marks(self) -> Mapping[tuple[str, int], Mark]:
+        """How far it has folded."""
+        ...
+
+    def state(self) -> Any:
+        """What to keep, `marks` included; can be pickled."""
+        ...
+
+    def use_state(self, state: Any) -> None:
+        """Go on from what another one's `state` returned. The handler is fresh."""
         ...

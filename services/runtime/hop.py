@@ -7,6 +7,7 @@ loop serves simulation, tests and small tools, on any bus. Refuses: any knowledg
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Protocol
@@ -22,7 +23,8 @@ from services.runtime.bus.port import (
     TopicPartition,
 )
 from services.runtime.clock import Clock
-from services.runtime.handler import TICK_PERIOD_S, Handler, Now, Owner
+from services.runtime.handler import TICK_PERIOD_S, Handler, Now, Owner, Settling
+from services.runtime.saved_state import SavedState
 
 log = logging.getLogger(__name__)
 
@@ -33,6 +35,8 @@ POLL_TIMEOUT_S = 5.0
 RECOVERY_BATCH_RECORDS = 2_000
 """Rebuilding sends nothing, so it reads in larger pieces."""
 RECOVERY_POLL_S = 1.0
+SETTLED_AT_ONCE_MAX = 2_000
+"""Records kept back while state is rebuilt that are folded in one go: a fifth of a second."""
 RESEND_BACKOFF_S = (0.05, 0.1, 0.2, 0.5, 1.0, 2.0)
 """Pauses between producers after failed sends; the last one repeats. A broker restart takes 2 to 5 s."""
 
@@ -54,13 +58,17 @@ def handled(handler: Handler, record: Record, now: Now) -> list[Message]:
 
 
 class Rebuilder:
-    """Feeds `rebuilt_from` topics to a handler's `recover`, from where it last stopped to their end."""
+    """Feeds `rebuilt_from` topics to a handler's `recover`, from where it last stopped to their end; the first time from their
+    beginning, or from where `saved` ends."""
 
-    def __init__(self, bus: Bus, handler: Handler, client_id: str) -> None:
+    def __init__(self, bus: Bus, handler: Handler, client_id: str, saved: SavedState | None = None) -> None:
         self._bus = bus
         self._handler = handler
         self._client_id = client_id
+        self._saved = saved
         self._reader: Consumer | None = None
+        self.read = 0
+        """Records so far."""
 
     async def catch_up(self) -> int:
         """Fold everything that is in the topics now; returns how many records that was."""
@@ -69,9 +77,32 @@ class Rebuilder:
         if self._reader is None:
             self._reader = self._bus.reader(f"{self._client_id}-rebuild", await self._partitions())
             await self._reader.start()
+            await self._skip_what_is_saved(self._reader)
         else:
             await self._skip_what_retention_took(self._reader)
-        return await read_to_end(self._reader, self._handler.recover)
+        before = self.read
+        await read_to_end(self._reader, self._recover)
+        await self._settle()
+        return self.read - before
+
+    def _recover(self, record: Record) -> None:
+        self.read += 1
+        self._handler.recover(record)
+
+    async def _settle(self) -> None:
+        """What is kept back, in pieces: seconds in which nobody is heard would cost the process its place in its group."""
+        if isinstance(self._handler, Settling):
+            while self._handler.kept_back > SETTLED_AT_ONCE_MAX:
+                self._handler.settle(SETTLED_AT_ONCE_MAX)
+                await asyncio.sleep(0)
+
+    async def _skip_what_is_saved(self, reader: Consumer) -> None:
+        if self._saved is None or not await self._saved.restore(self._bus, self._client_id):
+            return
+        log.info("going on from the saved state")
+        begins = await reader.beginning_offsets(sorted(reader.assignment()))
+        for partition, mark in self._saved.marks().items():
+            await reader.seek(partition, max(mark.offset + 1, begins[partition]))
 
     async def _skip_what_retention_took(self, reader: Consumer) -> None:
         """Between two rebalances may lie weeks; what has left the topic meanwhile would not be rebuilt on a start either."""

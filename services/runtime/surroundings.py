@@ -12,9 +12,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from services.runtime.bus.kafka import KafkaBus
 from services.runtime.clock import Clock
@@ -25,6 +26,9 @@ from services.runtime.hop import DeadLetter
 from services.runtime.metrics import LAG_PERIOD_S, Metrics
 from services.runtime.process import settle_memory
 from services.runtime.tracing import Tracing, traced_handle
+
+if TYPE_CHECKING:
+    from services.runtime.faust_hop import FaustHop
 
 READY_POLL_S = 0.1
 """How late /readyz may learn that partitions are assigned."""
@@ -108,18 +112,19 @@ async def serve_handler_in(
         observe=around.metrics.observe_batch,
     )
     settle_memory()
-    watching = asyncio.create_task(_watch(around, hop.lag, lambda: hop.ready))
+    watching = asyncio.create_task(_watch(around, hop))
     try:
         await hop.run(stop)
     finally:
         watching.cancel()
 
 
-async def _watch(around: Surroundings, lag: Callable[[], Mapping], ready: Callable[[], bool]) -> None:
+async def _watch(around: Surroundings, hop: FaustHop) -> None:
     lag_at_s = 0.0
     while True:
-        around.not_ready = None if ready() else "waiting for partitions and their history"
+        waits_for = f"waiting for partitions and their history ({hop.records_recovered} records read)"
+        around.not_ready = None if hop.ready else waits_for
         if around.clock.wall_s() >= lag_at_s:
-            around.metrics.set_lag(lag())
+            around.metrics.set_lag(hop.lag())
             lag_at_s = around.clock.wall_s() + LAG_PERIOD_S
         await asyncio.sleep(READY_POLL_S)

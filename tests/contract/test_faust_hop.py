@@ -14,7 +14,7 @@ from uuid import uuid4
 import pytest
 
 from deploy.local.broker import EmbeddedBroker
-from schemas.records import Message, Record
+from schemas.records import Mark, Message, Now, Record
 from services.runtime import faust_hop
 from services.runtime.bus.kafka import KafkaBus
 from services.runtime.clock import WallClock
@@ -180,6 +180,70 @@ async def test_what_nobody_committed_is_read_again_from_the_beginning(
         stop.set()
         await running
     assert sorted(record.key or b"" for record in again) == [b"k%d" % number for number in range(9)]
+
+
+async def test_a_second_life_goes_on_from_what_the_first_one_saved(
+    echo: Echoing, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+):
+    """Kept beside the run by a child of the process, with its second thread and its connections."""
+
+    class Keeping(Echo):
+        marked: dict[tuple[str, int], Mark]
+
+        def __init__(self) -> None:
+            super().__init__(echo.incoming, echo.outgoing)
+            self.rebuilt_from = (echo.incoming,)
+            self.marked = {}
+            self.recovered = 0
+
+        def recover(self, record: Record) -> None:
+            self.recovered += 1
+            self._fold(record)
+
+        def handle(self, record: Record, now: Now) -> list[Message]:
+            self._fold(record)
+            return [Message(self._outgoing, record.key, record.value)]
+
+        def _fold(self, record: Record) -> None:
+            place = (record.topic, record.partition)
+            if place not in self.marked or self.marked[place].offset < record.offset:
+                self.marked[place] = Mark(record.offset, record.timestamp_ms)
+                self._keys[record.key] = record.value or b""
+
+        def made_with(self) -> bytes:
+            return b"alike"
+
+        def marks(self) -> dict[tuple[str, int], Mark]:
+            return self.marked
+
+        def state(self) -> object:
+            return self._keys, self.marked
+
+        def use_state(self, state: Any) -> None:
+            self._keys, self.marked = state
+
+    monkeypatch.setattr(faust_hop, "SAVE_EVERY_RECORDS", 300)
+    monkeypatch.setattr(faust_hop, "SWITCH_INTERVAL_S", sys.getswitchinterval())
+    config = FaustConfig(echo.bootstrap, echo.group, f"{echo.group}-0", tmp_path)
+    lives: list[Keeping] = []
+    for first, last in ((0, 300), (300, 330)):
+        handler = Keeping()
+        hop, stop = FaustHop(handler, config, WallClock()), asyncio.Event()
+        running = asyncio.create_task(hop.run(stop))
+        seen: list[Record] = []
+        try:
+            await echo.send(first, last)
+            await echo.answered(last - first, seen)
+            until_s = asyncio.get_running_loop().time() + DEADLINE_S
+            while not (tmp_path / faust_hop.SAVED_FILE).exists():
+                assert asyncio.get_running_loop().time() < until_s, "nothing was saved"
+                await asyncio.sleep(0.05)
+        finally:
+            stop.set()
+            await running
+        lives.append(handler)
+    assert lives[1].recovered <= 30, "only what came since"
+    assert lives[1]._keys == {b"k%d" % number: b"%d" % number for number in range(330)}
 
 
 async def test_a_killed_broker_costs_no_event(kafka_factory: Callable[[], EmbeddedBroker], tmp_path: Path):

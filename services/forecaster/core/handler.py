@@ -11,9 +11,12 @@ learning and arithmetic (`cluster.py`), models (an argument). Read next: `cluste
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator
+from collections import Counter, deque
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import Any
+
+from msgspec.json import encode
 
 from schemas.catalog import Catalog
 from schemas.codec import DecodeError, Envelope, decode_record
@@ -21,7 +24,7 @@ from schemas.demand import DemandObserved
 from schemas.executions import JobCompleted, JobFailed, JobStarted, JobStopped
 from schemas.jobs import JobAccepted, JobAmended, JobRevoked
 from schemas.models import ModelChosen, TrainedModel
-from schemas.records import Message, Now, Record
+from schemas.records import Mark, Message, Now, Record
 from schemas.registry import TYPES
 from services.forecaster.core.answers import SERVICE, SOURCE, Answers
 from services.forecaster.core.cluster import ClusterForecasts
@@ -92,9 +95,9 @@ class ForecasterHandler:
         self._own: frozenset[int] | None = None
         self._fitted: list[Fitted] = []
         self._clusters: dict[str, ClusterForecasts] = {}
-        self._folded: dict[tuple[str, int], int] = {}
+        self._folded: dict[tuple[str, int], Mark] = {}
         self._answers: dict[tuple[str, int, int], list[Message]] = {}
-        self._held_back: list[Envelope] = []
+        self._held_back: deque[Envelope] = deque()
         self.counts: Counter[str] = Counter()
         """Records by what became of them, for metrics."""
 
@@ -339,20 +342,51 @@ class ForecasterHandler:
     def _is_new(self, record: Record) -> bool:
         """Whether this record has not been folded yet; from now on it counts as folded."""
         place = (record.topic, record.partition)
-        if record.offset <= self._folded.get(place, -1):
+        folded = self._folded.get(place)
+        if folded is not None and record.offset <= folded.offset:
             return False
-        self._folded[place] = record.offset
+        self._folded[place] = Mark(record.offset, record.timestamp_ms)
         return True
 
-    def _settle(self) -> None:
-        """Fold the executions kept back while recovering: every job they belong to is known now."""
-        if not self._held_back:
-            return
-        held_back, self._held_back = self._held_back, []
-        for envelope in held_back:
+    # Kept on disk (`services.runtime.handler.Savable`)
+
+    def made_with(self) -> bytes:
+        """All that the state depends on besides records and code."""
+        models = [None if one is None else one.version for one in (self._model, self._start)]
+        seed = b"" if self._seed is None else self._seed.digest()
+        return b"\n".join((encode(self._catalog), repr((self._settings, models, self._load is None)).encode(), seed))
+
+    def marks(self) -> Mapping[tuple[str, int], Mark]:
+        """The newest record folded, per topic and partition."""
+        return self._folded
+
+    def state(self) -> object:
+        """All that was learnt; can be pickled."""
+        self._settle()
+        return self._clusters, self._folded
+
+    def use_state(self, state: Any) -> None:
+        """Go on from what another handler of the same make has learnt."""
+        self._clusters, self._folded = state
+        for cluster in self._clusters.values():
+            cluster.learning.training = False  # whoever was at it is gone
+
+    @property
+    def kept_back(self) -> int:
+        """Executions that wait until the jobs they belong to are known."""
+        return len(self._held_back)
+
+    def settle(self, records_max: int) -> None:
+        """Fold the oldest of them: every job they belong to is known now."""
+        for _ in range(min(records_max, len(self._held_back))):
+            envelope = self._held_back.popleft()
             state = self._cluster_of(envelope)
             if state is not None:
                 self._fold(state, envelope)
+
+    def _settle(self) -> None:
+        if self._held_back:
+            self.settle(len(self._held_back))
 
     def _cluster_of(self, envelope: Envelope) -> ClusterForecasts | None:
         name = getattr(envelope.event, "cluster", None)

@@ -8,7 +8,8 @@ running job makes room) at 1.5 KB each, `run_count_max` running jobs. Read next:
 from __future__ import annotations
 
 from collections import OrderedDict
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from hashlib import sha256
 from math import exp, isfinite, log
 
 import numpy as np
@@ -93,6 +94,13 @@ class Seed:
     newest_ended: Indices
     batches: Counts
     batch: Indices
+
+    def digest(self) -> bytes:
+        """Equal seeds have equal ones."""
+        found = sha256(repr(self.keys).encode())
+        for field in fields(self)[1:]:
+            found.update(getattr(self, field.name).tobytes())
+        return found.digest()
 
 
 @dataclass(frozen=True, slots=True)
