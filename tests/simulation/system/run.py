@@ -103,11 +103,12 @@ async def _play(stack: Stack, weather: Weather) -> bool:
     upstream = asyncio.ensure_future(stack.upstream())
     blowing = asyncio.ensure_future(faults.blow())
     try:
-        await asyncio.gather(upstream, blowing)
+        await blowing
         await stack.clock.sleep_until(START_MS + SPAN_MS)
         faults.calm_down()
         stack.tell("weather", "no more faults from here on")
         drained = await _drained(stack)
+        upstream.cancel()  # what it would still order concerns jobs that wait, and none does
         await stack.clock.sleep_wall(max(0.0, stack.bus.hidden_until_s() - stack.clock.wall_s()))
         await stack.clock.sleep_wall(SETTLE_S)
         if stack.cards is not None:
