@@ -99,7 +99,6 @@ class Rebuilder:
     async def _skip_what_is_saved(self, reader: Consumer) -> None:
         if self._saved is None or not await self._saved.restore(self._bus, self._client_id):
             return
-        log.info("going on from the saved state")
         begins = await reader.beginning_offsets(sorted(reader.assignment()))
         for partition, mark in self._saved.marks().items():
             await reader.seek(partition, max(mark.offset + 1, begins[partition]))

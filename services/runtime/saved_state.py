@@ -43,7 +43,7 @@ log = logging.getLogger(__name__)
 
 
 class SavedState:
-    """One file. `save` returns at once; at most one child writes at a time."""
+    """One file, in a folder of this instance. `save` returns at once; at most one child writes at a time."""
 
     def __init__(self, path: Path, handler: Savable) -> None:
         self._path = path
@@ -89,24 +89,22 @@ class SavedState:
             self._child = 0
 
     async def restore(self, bus: Bus, client_id: str) -> bool:
-        """Put what the file says into the handler, if it may be believed."""
+        """Put what the newest file says into the handler, if it may be believed: one's own, or that of another instance beside."""
         for left in self._path.parent.glob(f"{self._path.name}.*.new"):  # of children that died with their process
             left.unlink(missing_ok=True)
-        try:
-            kept, marks, state = pickle.loads(self._path.read_bytes())  # noqa: S301 - our own file
-        except FileNotFoundError:
-            return False
-        except Exception as error:  # a pickle of other code or a damaged one may raise anything
-            log.warning("the saved state can't be read (%r): everything is read from the topics", error)
-            return False
-        if kept != self._fingerprint:
-            log.info("the saved state is another version's: everything is read from the topics")
-            return False
-        if not await _same_topics(bus, client_id, marks):
-            log.warning("the saved state is of other topics than these: everything is read from them")
-            return False
-        self._handler.use_state(state)
-        return True
+        for path in _newest_first(self._path):
+            try:
+                with path.open("rb") as file:
+                    kept, marks = pickle.load(file)  # noqa: S301 - our own file
+                    if kept == self._fingerprint and await _same_topics(bus, client_id, marks):
+                        self._handler.use_state(pickle.load(file))  # noqa: S301
+                        log.info("going on from the state in %s", path)
+                        return True
+            except Exception as error:  # a pickle of other code or a damaged one may raise anything
+                log.warning("the state in %s can't be read: %r", path, error)
+            else:
+                log.info("the state in %s is of another version, catalog or model, or of other topics", path)
+        return False
 
     def _write_and_leave(self) -> int:
         """The child's whole life. It owns no connection: were its parent killed, the other ends must notice."""
@@ -118,14 +116,21 @@ class SavedState:
             os.nice(CHILD_NICENESS)
             fresh = self._path.with_name(f"{self._path.name}.{os.getpid()}.new")
             with fresh.open("wb") as file:
-                content = (self._fingerprint, dict(self._handler.marks()), self._handler.state())
-                pickle.dump(content, file, protocol=pickle.HIGHEST_PROTOCOL)
+                state = self._handler.state()  # it may fold first what was kept back
+                pickle.dump((self._fingerprint, dict(self._handler.marks())), file, protocol=pickle.HIGHEST_PROTOCOL)
+                pickle.dump(state, file, protocol=pickle.HIGHEST_PROTOCOL)
                 file.flush()
                 os.fsync(file.fileno())
             fresh.replace(self._path)
         except BaseException:
             return 1
         return 0
+
+
+def _newest_first(own: Path) -> list[Path]:
+    """The files of all instances that run beside: each in a folder of its own."""
+    found = [(path.stat().st_mtime, path) for path in own.parent.parent.glob(f"*/{own.name}")]
+    return [path for _, path in sorted(found, reverse=True)]
 
 
 def fingerprint(handler: Savable) -> str:

@@ -114,7 +114,7 @@ def test_what_is_saved_is_the_state_of_that_moment(tmp_path: Path) -> None:
     handler.counts.clear()
     assert not saved.save(), "one child at a time"
     saved.wait()
-    _, _, (counts, _) = pickle.loads((tmp_path / "state").read_bytes())
+    (_, (counts, _)) = content(tmp_path / "state")
     assert len(counts) == 100_000
     assert [left.name for left in tmp_path.iterdir()] == ["state"]
 
@@ -158,22 +158,30 @@ def damaged(path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-5])
 
 
+def content(path: Path) -> tuple:
+    """Both parts of the file."""
+    with path.open("rb") as file:
+        return pickle.load(file), pickle.load(file)
+
+
+def rewritten(path: Path, fingerprint: str, marks: dict[tuple[str, int], Mark], counts: object) -> None:
+    path.write_bytes(pickle.dumps((fingerprint, marks)) + pickle.dumps((counts, marks)))
+
+
 def of_other_code(path: Path) -> None:
-    kept, marks, state = pickle.loads(path.read_bytes())
-    path.write_bytes(pickle.dumps((kept[::-1], marks, state)))
+    (fingerprint, marks), (counts, _) = content(path)
+    rewritten(path, fingerprint[::-1], marks, counts)
 
 
 def of_a_longer_topic(path: Path) -> None:
-    kept, marks, (counts, _) = pickle.loads(path.read_bytes())
-    marks["in", 1] = Mark(1_000, START_MS)
-    path.write_bytes(pickle.dumps((kept, marks, (counts, marks))))
+    (fingerprint, marks), (counts, _) = content(path)
+    rewritten(path, fingerprint, marks | {("in", 1): Mark(1_000, START_MS)}, counts)
 
 
 def of_another_topic(path: Path) -> None:
     """Kafka's data were removed, and as many records have been written again."""
-    kept, marks, (counts, _) = pickle.loads(path.read_bytes())
-    marks["in", 1] = Mark(marks["in", 1].offset, START_MS - 1)
-    path.write_bytes(pickle.dumps((kept, marks, (counts, marks))))
+    (fingerprint, marks), (counts, _) = content(path)
+    rewritten(path, fingerprint, marks | {("in", 1): Mark(marks["in", 1].offset, START_MS - 1)}, counts)
 
 
 @pytest.mark.parametrize("spoil", [damaged, of_other_code, of_a_longer_topic, of_another_topic, Path.unlink])
@@ -189,6 +197,24 @@ def test_a_file_that_may_not_be_believed_costs_time_and_nothing_else(
         spoil(path)
         second = await rebuilt(bus, path)
         assert (second.seen, second.counts) == (90, first.counts)
+
+    virtually(main)
+
+
+def test_an_instance_that_joins_begins_with_what_the_newest_one_beside_it_knows(tmp_path: Path) -> None:
+    paths = [tmp_path / name / "state" for name in ("a", "b", "joins")]
+
+    async def main(bus: MemoryBus, clock: VirtualClock) -> None:
+        for number, path in enumerate(paths):
+            path.parent.mkdir()
+            await publish(bus, 30 * number, 30 * (number + 1))
+            if path is not paths[-1]:
+                save(await rebuilt(bus, path), path)
+                os.utime(path, (number, number))
+        joined = await rebuilt(bus, paths[-1])
+        assert (joined.seen, sum(joined.counts.values())) == (30, 90)
+        damaged(paths[1])
+        assert (await rebuilt(bus, paths[-1])).seen == 60, "the next newest"
 
     virtually(main)
 
@@ -219,7 +245,7 @@ def test_a_child_that_can_not_write_leaves_the_old_file_and_nothing_else(tmp_pat
     handler.counts = {b"newest": 2}
     assert saved.save()
     saved.wait()
-    assert pickle.loads((tmp_path / "state").read_bytes())[2][0] == {b"newest": 2}
+    assert content(tmp_path / "state")[1][0] == {b"newest": 2}
 
 
 def test_a_child_that_takes_too_long_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
