@@ -226,12 +226,14 @@ class FaustHop:
     def _save(self) -> None:
         """Between two records, and only what is whole."""
         if (
-            self._saved is not None
-            and self._unsaved >= SAVE_EVERY_RECORDS
-            and self._rebuilt.is_set()
-            and self._saved.save()
+            self._saved is None
+            or self._saved.busy()
+            or self._unsaved < SAVE_EVERY_RECORDS
+            or not self._rebuilt.is_set()
         ):
-            self._unsaved = 0
+            return
+        self._saved.save()  # what fails has been told, and is tried again with as many records
+        self._unsaved = 0
 
     async def _look_at_group(self) -> None:
         consumer: Any = self.app.consumer

@@ -12,6 +12,7 @@ are the truth; whatever is wrong with the file, everything is read from them aga
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import hashlib
 import logging
@@ -53,11 +54,15 @@ class SavedState:
         self._fingerprint = fingerprint(handler)
 
     def save(self) -> bool:
-        """Begin to write the present state, in a child that has it as it is now; False if the last one isn't done."""
+        """Begin to write the present state, in a child that has it as it is now; False if the last one isn't done, or none can be made."""
         if self.busy():
             return False
         self._begun_s = time.monotonic()
-        self._child = os.fork()
+        try:
+            self._child = os.fork()
+        except OSError as error:
+            log.warning("the state can't be saved: %s", error)
+            return False
         if self._child == 0:
             os._exit(self._write_and_leave())
         return True
@@ -108,13 +113,13 @@ class SavedState:
 
     def _write_and_leave(self) -> int:
         """The child's whole life. It owns no connection: were its parent killed, the other ends must notice."""
+        fresh = self._path.with_name(f"{self._path.name}.{os.getpid()}.new")
         try:
             gc.disable()  # a collection would copy every page
             signal.set_wakeup_fd(-1)
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
-            os.closerange(3, os.sysconf("SC_OPEN_MAX"))
+            _close_all()
             os.nice(CHILD_NICENESS)
-            fresh = self._path.with_name(f"{self._path.name}.{os.getpid()}.new")
             with fresh.open("wb") as file:
                 state = self._handler.state()  # it may fold first what was kept back
                 pickle.dump((self._fingerprint, dict(self._handler.marks())), file, protocol=pickle.HIGHEST_PROTOCOL)
@@ -123,8 +128,18 @@ class SavedState:
                 os.fsync(file.fileno())
             fresh.replace(self._path)
         except BaseException:
+            with contextlib.suppress(OSError):
+                fresh.unlink()
             return 1
         return 0
+
+
+def _close_all() -> None:
+    """All but the standard streams. The limit of open files may be a thousand million: only what is open is named."""
+    for path in list(Path("/proc/self/fd").iterdir()):
+        with contextlib.suppress(OSError):  # the listing's own
+            if int(path.name) > 2:
+                os.close(int(path.name))
 
 
 def _newest_first(own: Path) -> list[Path]:

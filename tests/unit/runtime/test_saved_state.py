@@ -241,11 +241,24 @@ def test_a_child_that_can_not_write_leaves_the_old_file_and_nothing_else(tmp_pat
     handler.counts = {b"new": lambda: None}  # type: ignore[dict-item]  # nothing that can be pickled
     assert saved.save()
     saved.wait()
+    assert [left.name for left in tmp_path.iterdir()] == ["state"]
     assert (tmp_path / "state").read_bytes() == before
     handler.counts = {b"newest": 2}
     assert saved.save()
     saved.wait()
     assert content(tmp_path / "state")[1][0] == {b"newest": 2}
+
+
+def test_where_no_child_can_be_made_the_process_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def none() -> int:
+        raise OSError(11, "Resource temporarily unavailable")
+
+    saved = SavedState(tmp_path / "state", Counting())
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "fork", none)
+        assert not saved.save()
+    assert saved.save()
+    saved.wait()
 
 
 def test_a_child_that_takes_too_long_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
