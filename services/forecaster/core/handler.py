@@ -29,6 +29,7 @@ from schemas.registry import TYPES
 from services.forecaster.core.answers import SERVICE, SOURCE, Answers
 from services.forecaster.core.cluster import ClusterForecasts
 from services.forecaster.core.duration import Model
+from services.forecaster.core.folded import Folded
 from services.forecaster.core.history import Seed
 from services.forecaster.core.learning import Learning, Load
 from services.forecaster.core.retraining import Fitted, Order, Rhythm
@@ -95,7 +96,7 @@ class ForecasterHandler:
         self._own: frozenset[int] | None = None
         self._fitted: list[Fitted] = []
         self._clusters: dict[str, ClusterForecasts] = {}
-        self._folded: dict[tuple[str, int], Mark] = {}
+        self._folded = Folded()
         self._answers: dict[tuple[str, int, int], list[Message]] = {}
         self._held_back: deque[Envelope] = deque()
         self.counts: Counter[str] = Counter()
@@ -141,7 +142,7 @@ class ForecasterHandler:
 
     def recover(self, record: Record) -> None:
         """Fold a record into the state without answering. What can't be read was dead-lettered when it was handled."""
-        if not self._is_new(record) or record.header("ce_type") in NOT_OURS:
+        if not self._folded.is_new(record) or record.header("ce_type") in NOT_OURS:
             return
         try:
             envelope = decode_record(record)
@@ -161,7 +162,7 @@ class ForecasterHandler:
     def handle(self, record: Record, now: Now) -> list[Message]:
         """Fold a record and return what to publish. Never raises for bad input."""
         if record.header("ce_type") in NOT_OURS:
-            self._is_new(record)
+            self._folded.is_new(record)
             return []
         self._settle()
         place = (record.topic, record.partition, record.offset)
@@ -229,7 +230,7 @@ class ForecasterHandler:
     # Records
 
     def _answer(self, record: Record, now: Now) -> list[Message]:
-        new = self._is_new(record)
+        new = self._folded.is_new(record)
         try:
             envelope = decode_record(record)
         except DecodeError as error:
@@ -337,17 +338,6 @@ class ForecasterHandler:
         state.arrivals_made_ms = now.domain_ms
         return [self._say.arrivals(state, now)]
 
-    # State
-
-    def _is_new(self, record: Record) -> bool:
-        """Whether this record has not been folded yet; from now on it counts as folded."""
-        place = (record.topic, record.partition)
-        folded = self._folded.get(place)
-        if folded is not None and record.offset <= folded.offset:
-            return False
-        self._folded[place] = Mark(record.offset, record.timestamp_ms)
-        return True
-
     # Kept on disk (`services.runtime.handler.Savable`)
 
     def made_with(self) -> bytes:
@@ -358,7 +348,7 @@ class ForecasterHandler:
 
     def marks(self) -> Mapping[tuple[str, int], Mark]:
         """The newest record folded, per topic and partition."""
-        return self._folded
+        return self._folded.marks
 
     def state(self) -> object:
         """All that was learnt; can be pickled."""
