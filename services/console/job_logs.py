@@ -14,13 +14,12 @@ from pathlib import Path
 from urllib.parse import quote
 
 from services.console.errors import ConsoleError
+from services.executor.shell.drivers.run_folder import OVER_FILE
 
 FOLLOW_POLL_S = 0.2
 READ_BYTES = 1024 * 1024
-ENDS = ("exit.json", "over")
+ENDS = ("exit.json", OVER_FILE)
 """Either lies in the folder of an attempt that has ended: its runner's note, or its executor's word where there is none."""
-FOLDER_NAME_LENGTH_MAX = 200
-"""As executors name the folders of jobs with longer ids."""
 
 
 @dataclass(frozen=True, slots=True)

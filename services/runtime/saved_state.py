@@ -25,8 +25,6 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-import numpy as np
-
 import schemas
 from services.runtime.bus.port import Bus, Consumer, TopicPartition
 from services.runtime.handler import Mark, Savable
@@ -150,6 +148,8 @@ def _newest_first(own: Path) -> list[Path]:
 
 def fingerprint(handler: Savable) -> str:
     """Of everything that a state depends on besides records."""
+    import numpy as np  # whoever has a state worth saving has it loaded; other services needn't
+
     digest = hashlib.sha256()
     for part in (sys.version, platform.machine(), np.__version__):
         digest.update(part.encode())

@@ -338,28 +338,7 @@ class ForecasterHandler:
         state.arrivals_made_ms = now.domain_ms
         return [self._say.arrivals(state, now)]
 
-    # Kept on disk (`services.runtime.handler.Savable`)
-
-    def made_with(self) -> bytes:
-        """All that the state depends on besides records and code."""
-        models = [None if one is None else one.version for one in (self._model, self._start)]
-        seed = b"" if self._seed is None else self._seed.digest()
-        return b"\n".join((encode(self._catalog), repr((self._settings, models, self._load is None)).encode(), seed))
-
-    def marks(self) -> Mapping[tuple[str, int], Mark]:
-        """The newest record folded, per topic and partition."""
-        return self._folded.marks
-
-    def state(self) -> object:
-        """All that was learnt; can be pickled."""
-        self._settle()
-        return self._clusters, self._folded
-
-    def use_state(self, state: Any) -> None:
-        """Go on from what another handler of the same make has learnt."""
-        self._clusters, self._folded = state
-        for cluster in self._clusters.values():
-            cluster.learning.training = False  # whoever was at it is gone
+    # State
 
     @property
     def kept_back(self) -> int:
@@ -391,3 +370,26 @@ class ForecasterHandler:
             )
             self._clusters[name] = state
         return state
+
+    # Kept on disk (`services.runtime.handler.Savable`)
+
+    def made_with(self) -> bytes:
+        """All that the state depends on besides records and code."""
+        models = [None if one is None else one.version for one in (self._model, self._start)]
+        seed = b"" if self._seed is None else self._seed.digest()
+        return b"\n".join((encode(self._catalog), repr((self._settings, models, self._load is None)).encode(), seed))
+
+    def marks(self) -> Mapping[tuple[str, int], Mark]:
+        """The newest record folded, per topic and partition."""
+        return self._folded.marks
+
+    def state(self) -> object:
+        """All that was learnt; can be pickled."""
+        self._settle()
+        return self._clusters, self._folded
+
+    def use_state(self, state: Any) -> None:
+        """Go on from what another handler of the same make has learnt."""
+        self._clusters, self._folded = state
+        for cluster in self._clusters.values():
+            cluster.learning.training = False  # whoever was at it is gone

@@ -227,7 +227,7 @@ class KubernetesDriver:
             raise StartRefusedError(FailureCause.PREFLIGHT, str(error)) from error
         except OSError as error:
             raise refused(error, folder) from error
-        return KubernetesRun(self, order, RunFacts(started_ms=await self._begun(order, name), name=name))
+        return KubernetesRun(self, order, RunFacts(started_ms=await self._begun(order), name=name))
 
     async def reap(self, node: str, known: Sequence[Order]) -> list[str]:
         return []
@@ -242,13 +242,14 @@ class KubernetesDriver:
                 await self.clock.sleep_wall(ASK_S)  # whether it is there has to be certain
                 continue
             try:
-                facts = RunFacts(started_ms=await self._begun(order, name), name=name)
+                facts = RunFacts(started_ms=await self._begun(order), name=name)
             except StartRefusedError:
                 return None
         return KubernetesRun(self, order, facts)
 
-    async def _begun(self, order: Order, name: str) -> int:
+    async def _begun(self, order: Order) -> int:
         """When its container began, in domain time. Raises StartRefusedError."""
+        name = _name(order)
         until_s = self.clock.wall_s() + BEGIN_WAIT_S
         while True:
             try:
