@@ -32,8 +32,9 @@ RULES = """
   never let in.
 - **Restarts.** `restart: {{"mode": "on_failure", "attempts_max": 3, "backoff_s": 60}}`: after a failure the job waits 60, 120, 240 …
   seconds (at most 64 times the first) and starts again from its last checkpoint, at most three starts in all; with `always` there is no
-  such limit, and the first pause is 10 s at least. Interruptions (drain, lost node, broken gang) are no failures and have no limit. A
-  real-time application is always started again, by its executor: after 1, 2, 4 … 64 s.
+  such limit, and the first pause is 10 s at least. Interruptions (drain, lost node, broken gang) are no failures and have no limit: a
+  gang whose parts break because one of its nodes is lost, or while it is being stopped, did not fail. A real-time application is always
+  started again, by its executor: after 1, 2, 4 … 64 s.
 - **Time limit.** At the limit its executor asks the job for a checkpoint, stops it, and it ends as `timed_out`. The executor measures on
   the machine, by a clock that nobody sets (what ran before its own restart, by the system's clock); a gang's limit is that of the part
   that began first. Where that doesn't happen the allocator orders the stop 15 minutes after the limit, counted from the report of the
@@ -56,8 +57,9 @@ RULES = """
   more than what is on its way out. Only what can't be had elsewhere, or not in the steps that the deadline leaves, is missing at the
   deadline and given afterwards, `switch_max` a step. (Without a forecast it moves its floor that way, the rest afterwards.)
 - **Lost.** A node silent for too long is lost, its jobs wait for a place again with what they had saved, also where that
-  is heard only later: until the next attempt begins it counts. If the lost attempt turns out to have completed after all, that end wins,
-  and a relaunch is stopped. `gpugrid forget NODE` says that it is gone for good: the same, at once.
+  is heard only later: until the next attempt begins it counts. So does its end: if it turns out to have failed by itself (alone, not as
+  part of a gang) or to have reached its limit, that is how it ended. If it completed after all, that wins at any time, and a relaunch is
+  stopped. `gpugrid forget NODE` says that it is gone for good: the same, at once.
 
 ## An attempt on one node
 """

@@ -1,4 +1,5 @@
-"""Fold what executors report. Reports of an older attempt change nothing, except that a late completion wins over a relaunch."""
+"""Fold what executors report. Reports of an older attempt change nothing, except that a late completion wins over a relaunch; those
+of the newest one count until it is started again, though its node was taken for lost."""
 
 from __future__ import annotations
 
@@ -9,7 +10,15 @@ from schemas import executions
 from schemas.executions import StopCause
 from schemas.records import Now
 from schemas.status import JobState
-from services.allocator.core.lifecycle import completed_after_all, late_completion, move, order_stop, part_ended
+from services.allocator.core.lifecycle import (
+    completed_after_all,
+    failed_after_all,
+    late_completion,
+    move,
+    order_stop,
+    part_ended,
+    timed_out_after_all,
+)
 from services.allocator.core.phases import Happening
 from services.allocator.core.state import (
     EARLY_NODES_MAX,
@@ -36,13 +45,19 @@ ExecutionFold = Callable[[State, Any, str, Now, Changes], None]
 
 def _current(state: State, job_id: str, attempt: int, node: str) -> tuple[Job, Part] | None:
     """The job and its alive part on that node, if the report is about the newest attempt."""
-    job = state.jobs.get(job_id)
-    if job is None or job.attempt != attempt:
+    job = _newest(state, job_id, attempt)
+    if job is None:
         return None
     for part in job.parts:
         if part.node == node and part.status in PARTS_ALIVE:
             return job, part
     return None
+
+
+def _newest(state: State, job_id: str, attempt: int) -> Job | None:
+    """The job, if that is its newest attempt, whether it still holds GPUs or waits to be started again."""
+    job = state.jobs.get(job_id)
+    return job if job is not None and job.attempt == attempt else None
 
 
 def _moment(job: Job, event_ms: int, now: Now) -> int:
@@ -86,8 +101,8 @@ def _checkpointed(
 
 def _lost_by(state: State, event: executions.JobCheckpointed) -> Job | None:
     """The job whose newest attempt has lost its part on that node, whether its other parts still stop or it waits already."""
-    job = state.jobs.get(event.job_id)
-    if job is None or job.attempt != event.attempt:
+    job = _newest(state, event.job_id, event.attempt)
+    if job is None:
         return None
     parts = job.parts or job.earlier.get(event.attempt, [])
     return job if any(part.node == event.node and part.status == PART_LOST for part in parts) else None
@@ -96,20 +111,25 @@ def _lost_by(state: State, event: executions.JobCheckpointed) -> Job | None:
 def _stopped(state: State, event: executions.JobStopped, traceparent: str, now: Now, changes: Changes) -> None:
     _serves_no_longer(state, event.job_id, event.node, changes)
     found = _current(state, event.job_id, event.attempt, event.node)
-    if found is not None:
-        job, _ = found
-        if event.checkpointed:
-            job.fraction = max(job.fraction, event.fraction)
-        if event.cause is StopCause.TIME_LIMIT and not job.stop_cause:
-            order_stop(job, StopCause.TIME_LIMIT, changes)  # of its parts on other nodes
-        silent = _left_waiting(job, event.node) if event.cause is StopCause.GANG_BROKEN and not job.stop_cause else []
-        if silent:
-            order_stop(job, StopCause.GANG_BROKEN, changes)
-        part_ended(state, job, event.node, PART_STOPPED, _moment(job, event.time_ms, now), event.cause.value, changes)
-        for node in silent:
-            part_ended(state, job, node, PART_LOST, now.domain_ms, StopCause.GANG_BROKEN.value, changes)
-            if node in state.nodes:
-                state.nodes[node].silent_until_ms = now.domain_ms + SILENT_MS
+    if found is None:
+        waiting = _newest(state, event.job_id, event.attempt)
+        if waiting is not None and event.cause is StopCause.TIME_LIMIT:
+            timed_out_after_all(state, waiting, event.node, _moment(waiting, event.time_ms, now), changes)
+        return
+    job, _ = found
+    if event.checkpointed:
+        job.fraction = max(job.fraction, event.fraction)
+    if event.cause is StopCause.TIME_LIMIT:
+        order_stop(job, StopCause.TIME_LIMIT, changes)  # of its parts on other nodes
+    silent = _left_waiting(job, event.node) if event.cause is StopCause.GANG_BROKEN and not job.stop_cause else []
+    if silent:
+        order_stop(job, StopCause.GANG_BROKEN, changes)
+    status = PART_LOST if event.cause is StopCause.NODE_LOST else PART_STOPPED
+    part_ended(state, job, event.node, status, _moment(job, event.time_ms, now), event.cause.value, changes)
+    for node in silent:
+        part_ended(state, job, node, PART_LOST, now.domain_ms, StopCause.GANG_BROKEN.value, changes)
+        if node in state.nodes:
+            state.nodes[node].silent_until_ms = now.domain_ms + SILENT_MS
 
 
 def _left_waiting(job: Job, node: str) -> list[str]:
@@ -135,11 +155,15 @@ def _completed(state: State, event: executions.JobCompleted, traceparent: str, n
 
 def _failed(state: State, event: executions.JobFailed, traceparent: str, now: Now, changes: Changes) -> None:
     _serves_no_longer(state, event.job_id, event.node, changes)
-    found = _current(state, event.job_id, event.attempt, event.node)
-    if found is not None:
-        cause = event.detail or event.cause.value
-        moment_ms = _moment(found[0], event.time_ms, now)
-        part_ended(state, found[0], event.node, PART_FAILED, moment_ms, cause[:256], changes)
+    cause = (event.detail or event.cause.value)[:256]
+    job = _newest(state, event.job_id, event.attempt)
+    if job is None:
+        return
+    moment_ms = _moment(job, event.time_ms, now)
+    if _current(state, event.job_id, event.attempt, event.node) is not None:
+        part_ended(state, job, event.node, PART_FAILED, moment_ms, cause, changes)
+    else:
+        failed_after_all(state, job, event.node, moment_ms, cause, changes)
 
 
 def _reported(state: State, event: executions.NodeReported, traceparent: str, now: Now, changes: Changes) -> None:

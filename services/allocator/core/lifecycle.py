@@ -19,6 +19,7 @@ from services.allocator.core.state import (
     Changes,
     Finished,
     Job,
+    Part,
     State,
 )
 
@@ -39,8 +40,9 @@ def move(job: Job, happening: Happening) -> None:
 
 
 def order_stop(job: Job, cause: StopCause, changes: Changes) -> None:
-    """Ask for the stop of a job that holds GPUs. A stop already ordered keeps its first cause, unless users cancel meanwhile."""
-    if not job.stop_cause or cause is StopCause.CANCELLED:
+    """Ask for the stop of a job that holds GPUs. A stop already ordered keeps its first cause, unless what comes meanwhile ends the job:
+    users cancel it, or it turns out to have reached its limit."""
+    if not job.stop_cause or (cause.value in _END_OF_CAUSE and job.stop_cause != StopCause.CANCELLED.value):
         job.stop_cause = cause.value
     move(job, Happening.STOP)
     changes.job(job)
@@ -94,6 +96,46 @@ def completed_after_all(job: Job, node: str) -> None:
             part.status, job.restores = PART_COMPLETED, True
 
 
+def failed_after_all(state: State, job: Job, node: str, time_ms: int, cause: str, changes: Changes) -> None:
+    """A job that waits, since its node is lost, had failed there by itself. Only if it ran nowhere else: a gang's lost part may have
+    failed because the others were stopped. Nor if its card is gone, which breaks what runs on it."""
+    part = _lost_part(job, node)
+    if part is None or job.parts or len(job.earlier[job.attempt]) > 1 or _on_absent_card(state, part):
+        return
+    part.status, job.cause = PART_FAILED, cause
+    _back_on_its_place(state, job)
+    _after_failure(state, job, time_ms, changes)
+
+
+def timed_out_after_all(state: State, job: Job, node: str, time_ms: int, changes: Changes) -> None:
+    """A lost part had reached the job's limit: so has the job, whether it waits or its other parts still stop."""
+    if _lost_part(job, node) is None:
+        return
+    if job.parts:
+        order_stop(job, StopCause.TIME_LIMIT, changes)
+    else:
+        finish(state, job, Happening.TIME_OUT, time_ms, StopCause.TIME_LIMIT.value, changes)
+
+
+def _lost_part(job: Job, node: str) -> Part | None:
+    """What the newest attempt lost on that node."""
+    parts = job.parts or job.earlier.get(job.attempt, [])
+    return next((part for part in parts if part.node == node and part.status == PART_LOST), None)
+
+
+def _on_absent_card(state: State, part: Part) -> bool:
+    node = state.nodes.get(part.node)
+    return node is not None and not set(node.absent).isdisjoint(part.gpus)
+
+
+def _back_on_its_place(state: State, job: Job) -> None:
+    """As it was before it was taken for lost; what has been planned for it since was for a job that could start at once."""
+    job.parts = job.earlier.pop(job.attempt)
+    job.planned_start_p50_ms = job.planned_start_p90_ms = None
+    state.promises.pop(job.job_id, None)
+    state.preemptions.pop(job.job_id, None)
+
+
 def late_completion(state: State, job: Job, attempt: int, node: str, time_ms: int, changes: Changes) -> None:
     """A part of an earlier attempt turns out to have completed: if all its parts did, that end wins over the relaunch."""
     parts = job.earlier[attempt]
@@ -116,10 +158,15 @@ def _resolve_attempt(state: State, job: Job, time_ms: int, changes: Changes) -> 
         finish(state, job, Happening.COMPLETE, time_ms, "", changes)
     elif job.stop_cause in _END_OF_CAUSE:
         finish(state, job, _END_OF_CAUSE[job.stop_cause], time_ms, job.stop_cause, changes)
-    elif PART_FAILED in statuses:
+    elif PART_FAILED in statuses and not _was_interrupted(job, statuses):
         _after_failure(state, job, time_ms, changes)
     else:
         requeue(job, time_ms, time_ms, changes)
+
+
+def _was_interrupted(job: Job, statuses: set[str]) -> bool:
+    """A gang's parts break when one of them goes: what they report once a node is lost, or while all are being stopped, is no failure."""
+    return len(job.parts) > 1 and (PART_LOST in statuses or job.stop_cause not in ("", StopCause.GANG_BROKEN.value))
 
 
 def _after_failure(state: State, job: Job, time_ms: int, changes: Changes) -> None:

@@ -55,15 +55,22 @@ class PhaseError(AssertionError):
 WAITING = (Phase.ACCEPTED, Phase.QUEUED, Phase.PLANNED, Phase.LOST)
 HOLDING = (Phase.STARTING, Phase.RUNNING, Phase.CHECKPOINTING, Phase.STOPPING)
 FINAL = (Phase.COMPLETED, Phase.FAILED, Phase.CANCELLED, Phase.TIMED_OUT)
+TRIED = tuple(phase for phase in WAITING if phase is not Phase.ACCEPTED)
+"""It may have been placed before, and how that ended may still be reported."""
+_LATE = {
+    Happening.COMPLETE: Phase.COMPLETED,
+    Happening.FAIL: Phase.FAILED,
+    Happening.TIME_OUT: Phase.TIMED_OUT,
+}
 
 PHASES: dict[tuple[Phase, Happening], Phase] = {
     **{(phase, Happening.WAIT): Phase.QUEUED for phase in WAITING if phase is not Phase.QUEUED},
     **{(phase, Happening.PLAN): Phase.PLANNED for phase in WAITING if phase is not Phase.PLANNED},
     **{(phase, Happening.PLACE): Phase.STARTING for phase in WAITING},
     **{(phase, Happening.CANCEL): Phase.CANCELLED for phase in (*WAITING, Phase.STOPPING)},
-    **{
-        (phase, Happening.COMPLETE): Phase.COMPLETED for phase in WAITING if phase is not Phase.ACCEPTED
-    },  # reported late
+    **{(phase, happening): end for phase in TRIED for happening, end in _LATE.items()},
+    (Phase.PLANNED, Happening.REQUEUE): Phase.QUEUED,  # a failure, heard late: it waits for its back-off
+    (Phase.LOST, Happening.REQUEUE): Phase.QUEUED,
     (Phase.STARTING, Happening.STARTED): Phase.RUNNING,
     (Phase.RUNNING, Happening.CHECKPOINT): Phase.CHECKPOINTING,
     (Phase.CHECKPOINTING, Happening.SAVED): Phase.RUNNING,
@@ -80,6 +87,7 @@ PHASES: dict[tuple[Phase, Happening], Phase] = {
 IGNORED: tuple[tuple[Phase, Happening], ...] = (
     (Phase.QUEUED, Happening.WAIT),
     (Phase.PLANNED, Happening.PLAN),
+    (Phase.QUEUED, Happening.REQUEUE),
     *((phase, Happening.STARTED) for phase in HOLDING if phase is not Phase.STARTING),
     *((phase, Happening.CHECKPOINT) for phase in HOLDING if phase is not Phase.RUNNING),
     *((phase, Happening.SAVED) for phase in HOLDING if phase is not Phase.CHECKPOINTING),

@@ -10,10 +10,11 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 
 from schemas.decisions import Placed, Preempted, StopOrdered
-from schemas.executions import JobCompleted, JobFailed, JobStarted, JobStopped, StopCause
+from schemas.executions import CardsShaped, JobCompleted, JobFailed, JobStarted, JobStopped, StopCause
 from schemas.jobs import JobAccepted, JobRevoked, JobSubmitted, RestartMode
 from schemas.status import FINAL_STATES, JobState, JobStatusChanged
 from tests.simulation.system.evidence import Evidence, heard
+from tests.simulation.system.world_slots import machine_of
 
 Report = JobCompleted | JobFailed | JobStarted | JobStopped
 
@@ -78,10 +79,11 @@ def lives_of(evidence: Evidence) -> dict[str, Life]:
 
 def check_jobs(evidence: Evidence, lives: dict[str, Life]) -> list[str]:
     """Sentences about what must not happen to a job."""
+    cut = {entry.event.node for entry in evidence.said["executions"] if isinstance(entry.event, CardsShaped)}
     return [
         *_lost(evidence, lives),
         *_ended_twice(evidence),
-        *[sentence for life in lives.values() for sentence in _restarted(life)],
+        *[sentence for life in lives.values() for sentence in _restarted(life, cut)],
         *_unfounded_ends(evidence, lives),
     ]
 
@@ -130,8 +132,28 @@ def _ended_twice(evidence: Evidence) -> list[str]:
     return found
 
 
-def _restarted(life: Life) -> list[str]:
-    found = []
+def _over_at(life: Life, attempt: Attempt, cut: set[str]) -> int | None:
+    """The decision that knew the job to be over with this attempt, though it did not complete: it had reached its limit, or failed where
+    it ran alone, and nothing lets it try again. `cut`: machines whose cards may go, which breaks what is on them."""
+    never = life.accepted is not None and life.accepted.spec.restart.mode is RestartMode.NEVER
+    alone = len(attempt.cards) == 1 and machine_of(next(iter(attempt.cards))) not in cut
+    known = [
+        sequence
+        for sequence, event in attempt.ends.values()
+        if (isinstance(event, JobStopped) and event.cause is StopCause.TIME_LIMIT)
+        or (isinstance(event, JobFailed) and never and alone)
+    ]
+    return min(known, default=None)
+
+
+def _restarted(life: Life, cut: set[str]) -> list[str]:
+    found = [
+        f"{life.job_id} was known to be over for good with decision {known} and started again with decision {following.sequence}"
+        for attempt in life.attempts.values()
+        if (known := _over_at(life, attempt, cut)) is not None
+        and (following := life.attempts.get(attempt.number + 1)) is not None
+        and following.sequence > known
+    ]
     numbers = sorted(life.attempts)
     if numbers != list(range(1, len(numbers) + 1)):
         found.append(f"{life.job_id}: attempts {numbers} are not numbered one after the other")
