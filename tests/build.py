@@ -145,6 +145,7 @@ def reported(
     epoch: int = 1,
     running: Sequence[HeldGpus] = (),
     quarantined: Sequence[int] = (),
+    datasets: Sequence[str] = (),
     cluster: str = CLUSTER,
 ) -> NodeReported:
     """What an executor says of its node."""
@@ -157,6 +158,7 @@ def reported(
         boot_id=boot_id,
         running=list(running),
         quarantined=[QuarantinedGpu(gpu=gpu, reason="somebody's") for gpu in quarantined],
+        datasets=list(datasets),
     )
 
 

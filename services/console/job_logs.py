@@ -9,16 +9,15 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from hashlib import sha256
 from pathlib import Path
-from urllib.parse import quote
 
 from services.console.errors import ConsoleError
-from services.executor.shell.drivers.run_folder import OVER_FILE
+from services.executor.shell.drivers.run_folder import LOG_FILE, OVER_FILE, folder_name
+from services.executor.shell.runner import EXIT_NOTE
 
 FOLLOW_POLL_S = 0.2
 READ_BYTES = 1024 * 1024
-ENDS = ("exit.json", OVER_FILE)
+ENDS = (EXIT_NOTE, OVER_FILE)
 """Either lies in the folder of an attempt that has ended: its runner's note, or its executor's word where there is none."""
 
 
@@ -38,14 +37,12 @@ class RunLog:
 
 def find_logs(run_dir: Path, job_id: str, *, node: str | None = None, attempt: int | None = None) -> list[RunLog]:
     """All attempts of the job that have output here, oldest first."""
-    names = {quote(job_id, safe=""), sha256(job_id.encode()).hexdigest()}
     found = []
     for nodes in sorted((run_dir / "nodes").glob(node or "*")):
-        for name in sorted(names):
-            for path in (nodes / name).glob("*-*/output.log"):
-                number, _, spawn = path.parent.name.partition("-")
-                if number.isdigit() and spawn.isdigit() and attempt in (None, int(number)):
-                    found.append(RunLog(nodes.name, int(number), int(spawn), path))
+        for path in (nodes / folder_name(job_id)).glob(f"*-*/{LOG_FILE}"):
+            number, _, spawn = path.parent.name.partition("-")
+            if number.isdigit() and spawn.isdigit() and attempt in (None, int(number)):
+                found.append(RunLog(nodes.name, int(number), int(spawn), path))
     return sorted(found, key=lambda log: (log.attempt, log.spawn, log.node))
 
 

@@ -12,6 +12,9 @@ import shutil
 from collections.abc import Container
 from pathlib import Path
 
+from services.executor.shell.drivers.run_folder import LOG_FILE
+from services.executor.shell.runner import EXIT_NOTE
+
 SWEEP_S = 3600.0
 """Wall seconds between two sweeps: retention is counted in hours."""
 _ATTEMPT = re.compile(r"\d+-\d+")
@@ -29,7 +32,7 @@ def old_folders(root: Path, alive: Container[Path], now_s: float, retention_s: f
         if not _ATTEMPT.fullmatch(folder.name) or not (folder / "spec.json").exists() or folder in alive:
             continue
         newest_s = max(
-            path.stat().st_mtime for path in (folder, folder / "exit.json", folder / "output.log") if path.exists()
+            path.stat().st_mtime for path in (folder, folder / EXIT_NOTE, folder / LOG_FILE) if path.exists()
         )
         if now_s - newest_s > retention_s:
             found.append(folder)

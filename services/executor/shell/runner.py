@@ -19,7 +19,8 @@ LEFTOVER_ROUNDS_MAX = 1_000
 """Killing what escaped into sessions of its own: each round kills every child there is; forks faster than that are lost."""
 RETRY_S = 0.1
 GROUP_ROUNDS_MAX = 100
-NOTES = ("job.json", "exit.json")
+JOB_NOTE, EXIT_NOTE = "job.json", "exit.json"
+NOTES = (JOB_NOTE, EXIT_NOTE)
 NOTE_BYTES = 512
 """A note is filled up with spaces to that length: its room is taken before the job begins, so that a full disk hides no end."""
 GROUP_PAUSE_S = 0.01
@@ -46,14 +47,14 @@ def main(folder: str, notify_fd: int) -> None:
             spec["environment"][name] = os.environ[name]
     child, error = spawn(spec)
     if error is not None:
-        write(folder, "exit.json", {"errno": error[1], "stage": error[0], "wall_ms": wall_ms()})
+        write(folder, EXIT_NOTE, {"errno": error[1], "stage": error[0], "wall_ms": wall_ms()})
     else:
-        write(folder, "job.json", {"pid": child, "ticks": start_ticks(child), "wall_ms": wall_ms()})
+        write(folder, JOB_NOTE, {"pid": child, "ticks": start_ticks(child), "wall_ms": wall_ms()})
     told(notify_fd)
     if error is None:
         if spec.get("forward"):
             forward(child)
-        write(folder, "exit.json", watch(child, spec.get("group", "")), durable=True)
+        write(folder, EXIT_NOTE, watch(child, spec.get("group", "")), durable=True)
     remove_group(spec.get("group", ""))
 
 

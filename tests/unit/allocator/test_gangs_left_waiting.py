@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from schemas.executions import JobPrepared, NodeReported, StopCause
+from schemas.executions import JobPrepared, StopCause
 from services.allocator.core.state import SILENT_MS
 from tests import build
 from tests.allocator_driver import Driver
@@ -54,10 +54,7 @@ def test_a_silent_node_is_used_again_once_its_executor_speaks_or_after_a_while()
         driver.give(gave_up(driver, "n00"))
         assert (driver.job("j").parts, driver.job("j").reason) == ([], "node_degraded")
         if speaks:
-            report = NodeReported(
-                node="n01", cluster="c0", time_ms=driver.now_ms, applied=1, epoch=1, boot_id="b", running=[]
-            )
-            driver.give(report)
+            driver.give(build.reported("n01", driver.now_ms, applied=1))
         else:
             driver.pass_ms(SILENT_MS - 1).give()
             assert driver.job("j").parts == []

@@ -6,7 +6,7 @@ from itertools import permutations
 
 import pytest
 
-from schemas.executions import NodeReported, StopCause
+from schemas.executions import StopCause
 from schemas.jobs import JobRevoked, RestartMode, RestartPolicy
 from schemas.nodes import Health
 from schemas.status import JobState
@@ -175,17 +175,13 @@ def test_a_limit_that_an_executor_enforced_stops_the_whole_gang() -> None:
 
 def test_a_node_that_reports_without_the_job_has_lost_it() -> None:
     driver = running(8, nodes=1)
-    report = NodeReported(
-        node="n00", cluster="c0", time_ms=driver.now_ms, applied=driver.state.sequence, epoch=1, boot_id="b", running=[]
-    )
-    driver.give(report)
+    driver.give(build.reported("n00", driver.now_ms, applied=driver.state.sequence))
     assert driver.job("j").attempt == 2
 
 
 def test_a_report_older_than_the_placement_says_nothing_about_it() -> None:
     driver = running(8, nodes=1)
-    report = NodeReported(node="n00", cluster="c0", time_ms=driver.now_ms, applied=0, epoch=1, boot_id="b", running=[])
-    driver.give(report)
+    driver.give(build.reported("n00", driver.now_ms, applied=0))
     assert driver.job("j").attempt == 1
 
 

@@ -29,16 +29,7 @@ def node(name: str, rack: str = "r0", order: int = 0, **changed) -> Node:
 
 
 def keeps(name: str, *datasets: str) -> NodeReported:
-    return NodeReported(
-        node=name,
-        cluster=build.CLUSTER,
-        time_ms=build.START_MS,
-        applied=0,
-        epoch=1,
-        boot_id="b",
-        running=[],
-        datasets=list(datasets),
-    )
+    return build.reported(name, build.START_MS, applied=0, datasets=datasets)
 
 
 def test_nvlink_domains_count_only_where_a_node_has_several_side_by_side() -> None:

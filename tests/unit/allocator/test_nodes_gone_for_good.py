@@ -175,16 +175,7 @@ def test_a_promised_start_there_is_taken_back_with_its_cause() -> None:
 
 def test_what_its_executor_said_of_the_machine_is_believed_when_it_comes_back() -> None:
     driver, node = running()
-    report = NodeReported(
-        node=node,
-        cluster="c0",
-        time_ms=driver.now_ms,
-        running=[],
-        applied=0,
-        epoch=0,
-        boot_id="b1",
-        datasets=["imagenet"],
-    )
+    report = build.reported(node, driver.now_ms, applied=0, epoch=0, boot_id="b1", datasets=["imagenet"])
     driver.give(report).give(word(driver, node)).give(back(driver, node))
     known = driver.state.nodes[node]
     assert (known.boot_id, known.datasets) == ("b1", ["imagenet"])
@@ -240,9 +231,7 @@ def test_late_reports_of_its_executor_change_nothing(kind: type) -> None:
     if kind is JobStarted:
         driver.give(build.started("a", node, driver.now_ms))
     else:
-        driver.give(
-            NodeReported(node=node, cluster="c0", time_ms=driver.now_ms, running=[], applied=0, epoch=0, boot_id="b")
-        )
+        driver.give(build.reported(node, driver.now_ms, applied=0, epoch=0))
     assert msgspec.json.encode(driver.state.jobs) == before
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from schemas.base import Event
 from schemas.commands import DrainNode, ReleaseBlock, ReserveBlock, UndrainNode
-from schemas.executions import NodeReported, QuarantinedGpu
+from schemas.executions import NodeReported
 from services.allocator.core.snapshot import restore, take
 from services.allocator.core.state import EARLY_NODES_MAX
 from tests import build
@@ -33,16 +33,7 @@ def reserve(node: str, name: str = "r0", gpus: tuple[int, ...] = ()) -> ReserveB
 
 
 def report(node: str, *quarantined: int) -> NodeReported:
-    return NodeReported(
-        node=node,
-        cluster=build.CLUSTER,
-        time_ms=build.START_MS,
-        applied=0,
-        epoch=0,
-        boot_id="b",
-        running=[],
-        quarantined=[QuarantinedGpu(gpu=gpu, reason="memory in use") for gpu in quarantined],
-    )
+    return build.reported(node, build.START_MS, applied=0, epoch=0, quarantined=quarantined)
 
 
 def with_a_job(driver: Driver, gpus: int = 1) -> Driver:

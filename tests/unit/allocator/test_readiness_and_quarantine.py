@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from schemas.executions import FailureCause, JobFailed, JobPrepared, JobReady, NodeReported, QuarantinedGpu
+from schemas.executions import FailureCause, JobFailed, JobPrepared, JobReady, NodeReported
 from schemas.jobs import ApplicationAccepted, ApplicationSpec, ProbeKind, Readiness
 from schemas.status import JobState
 from tests import build
@@ -26,16 +26,7 @@ def ready(driver: Driver, serves: bool) -> JobReady:
 
 
 def reported(driver: Driver, *gpus: int) -> NodeReported:
-    return NodeReported(
-        node="n00",
-        cluster="c0",
-        time_ms=driver.now_ms,
-        applied=driver.state.sequence,
-        epoch=1,
-        boot_id="b",
-        running=[],
-        quarantined=[QuarantinedGpu(gpu=gpu, reason="5 MiB in use") for gpu in gpus],
-    )
+    return build.reported("n00", driver.now_ms, applied=driver.state.sequence, quarantined=gpus)
 
 
 def test_an_application_counts_as_running_once_it_serves() -> None:

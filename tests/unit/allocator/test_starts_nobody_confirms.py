@@ -22,9 +22,7 @@ def where(driver: Driver) -> list[str]:
 
 
 def report(driver: Driver, node: str, *running: HeldGpus) -> NodeReported:
-    return NodeReported(
-        node=node, cluster="c0", time_ms=driver.now_ms, applied=99, epoch=1, boot_id="b", running=list(running)
-    )
+    return build.reported(node, driver.now_ms, applied=99, running=running)
 
 
 def test_it_waits_for_the_stated_time_and_is_woken_for_it() -> None:

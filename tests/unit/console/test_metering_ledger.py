@@ -43,7 +43,7 @@ def saved(job_id: str, at_ms: int, attempt: int = 1) -> JobCheckpointed:
 
 def reported(at_ms: int, *running: str, node: str = "n00") -> NodeReported:
     held = [HeldGpus(job_id=name, attempt=1, gpus=[0]) for name in running]
-    return NodeReported(node=node, cluster="c0", time_ms=at_ms, applied=1, epoch=1, boot_id="b", running=held)
+    return build.reported(node, at_ms, applied=1, running=held)
 
 
 def ledger_of(*events) -> Ledger:

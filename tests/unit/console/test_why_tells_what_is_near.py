@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from schemas.executions import NodeReported
 from schemas.jobs import Dataset
 from schemas.nodes import Topology
 from services.allocator.core.state import State
@@ -68,10 +67,7 @@ def test_data_tells_who_keeps_it_and_what_bringing_it_takes() -> None:
     rig = racks("x", "x", "x")
     runs(rig, "all", 16, ["n0", "n1"])
     runs(rig, "rest", 8, ["n2"])
-    kept = NodeReported(
-        node="n1", cluster=build.CLUSTER, time_ms=build.START_MS, boot_id="b", epoch=1, running=[], applied=0, datasets=["c4"]
-    )  # fmt: skip
-    rig.give(kept)
+    rig.give(build.reported("n1", build.START_MS, applied=0, datasets=["c4"]))
     rig.give(
         build.accepted("far", 8, datasets=[Dataset(name="c4", size_mib=307_200)]), build.forecast("far", {8: 7200})
     )

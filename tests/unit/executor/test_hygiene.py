@@ -26,7 +26,7 @@ from services.executor.shell.drivers.job_log import LogLimits, rotate
 from services.executor.shell.drivers.port import Order, StartRefusedError
 from services.executor.shell.drivers.process import ProcessDriver
 from services.executor.shell.drivers.refusals import spawn_failure
-from services.executor.shell.drivers.run_folder import Ended, read
+from services.executor.shell.drivers.run_folder import ended_in
 from services.executor.shell.run_folders import old_folders, remove
 from services.runtime.clock import WallClock
 
@@ -121,7 +121,7 @@ def test_a_fork_that_fails_is_noted_as_such():
         )
         command = [sys.executable, "-c", code]
         done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=PATIENCE_S)
-        noted = read(folder / "exit.json", Ended)
+        noted = ended_in(folder)
         assert noted is not None, done.stderr
         assert (noted.stage, noted.errno) == ("fork", errno.EAGAIN)
         refused = spawn_failure(

@@ -41,16 +41,16 @@ from services.executor.shell.drivers.readiness import probe
 from services.executor.shell.drivers.refusals import exit_of, never_began, preflight, refused, spawn_failure
 from services.executor.shell.drivers.run_folder import (
     LOG_FILE,
-    Began,
     Claim,
-    Ended,
     abandon,
+    began_in,
+    ended_in,
     folder_of,
     mark_over,
     read,
     write,
 )
-from services.executor.shell.runner import remove_group
+from services.executor.shell.runner import EXIT_NOTE, JOB_NOTE, remove_group
 from services.runtime.clock import Clock
 
 GRACE_S = 10.0
@@ -91,7 +91,7 @@ class ProcessRun:
         _reap(self._runner.pid)
         self._gone.set()
         self._talk.close()
-        noted = read(self._folder / "exit.json", Ended)
+        noted = ended_in(self._folder)
         if noted is not None:
             clock = self._driver.clock
             return exit_of(noted, domain_ms(clock, noted.wall_ms, at_least_ms=self.facts.started_ms), self._folder)
@@ -190,7 +190,7 @@ class ProcessDriver:
             preflight(order.assignment)
             await self._prepare(order, folder, talk)
             await self._launch(folder)
-            noted = read(folder / "exit.json", Ended)
+            noted = ended_in(folder)
             if noted is not None and noted.errno is not None:
                 raise spawn_failure(noted, order.assignment)
             run = await self._settled(order, folder, talk)
@@ -208,9 +208,9 @@ class ProcessDriver:
     async def reap(self, node: str, known: Sequence[Order]) -> list[str]:
         mine = [self.folder_of(order) for order in known]
         reaped = []
-        for path in sorted((self._run_dir / node).glob("*/*-*/job.json")):
-            began = read(path, Began)
-            if path.parent in mine or began is None or (path.parent / "exit.json").exists():
+        for path in sorted((self._run_dir / node).glob(f"*/*-*/{JOB_NOTE}")):
+            began = began_in(path.parent)
+            if path.parent in mine or began is None or (path.parent / EXIT_NOTE).exists():
                 continue
             ended = ProcessId(began.pid, began.ticks).signal_group(signal.SIGKILL)
             await asyncio.to_thread(_end_group, path.parent)
@@ -237,9 +237,9 @@ class ProcessDriver:
         if claim is None:
             return None
         runner = ProcessId(claim.pid, claim.ticks)
-        while runner.alive() and not (folder / "job.json").exists() and not (folder / "exit.json").exists():
+        while runner.alive() and not (folder / JOB_NOTE).exists() and not (folder / EXIT_NOTE).exists():
             await self.clock.sleep_wall(ADOPT_POLL_S)
-        began = read(folder / "job.json", Began)
+        began = began_in(folder)
         if began is None:
             # It may have run: never again under this attempt. Its end, or that it vanished, is learned like any other.
             facts = RunFacts(started_ms=self.clock.now_ms(), runner_pid=claim.pid, runner_ticks=claim.ticks)

@@ -1,7 +1,8 @@
 """What is in the folder of one attempt, and how it is read and written: each file whole or not at all.
 
-Owns: the files of the runner (`claim`, `job.json`, `exit.json`) as structs, writing in one step, and taking an attempt away from
-a runner that has not begun. Refuses: knowing what is done with them. Read next: `runner.py`, `process.py`, `conversation.py`.
+Owns: the files of the runner (`claim`, `job.json`, `exit.json`) as structs, where a job's folders are, writing in one step, and taking an
+attempt away from a runner that has not begun. Refuses: knowing what is done with them. Read next: `runner.py`, `process.py`,
+`conversation.py`.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import msgspec
 from msgspec import Struct
 
 from services.executor.shell.drivers.port import Order
+from services.executor.shell.runner import EXIT_NOTE, JOB_NOTE
 
 LOG_FILE = "output.log"
 OVER_FILE = "over"
@@ -51,10 +53,13 @@ class Ended(Struct):
 
 def folder_of(root: Path, order: Order) -> Path:
     """Where everything about one attempt is."""
-    name = quote(order.assignment.job_id, safe="")
-    if len(name) > FOLDER_NAME_LENGTH_MAX:
-        name = sha256(order.assignment.job_id.encode()).hexdigest()
-    return root / order.node / name / f"{order.assignment.attempt}-{order.spawn}"
+    return root / order.node / folder_name(order.assignment.job_id) / f"{order.assignment.attempt}-{order.spawn}"
+
+
+def folder_name(job_id: str) -> str:
+    """A job's folder on each of its nodes."""
+    name = quote(job_id, safe="")
+    return name if len(name) <= FOLDER_NAME_LENGTH_MAX else sha256(job_id.encode()).hexdigest()
 
 
 def read(path: Path, struct: type[T]) -> T | None:
@@ -63,6 +68,16 @@ def read(path: Path, struct: type[T]) -> T | None:
         return msgspec.json.decode(path.read_bytes(), type=struct)
     except (OSError, msgspec.MsgspecError):
         return None
+
+
+def began_in(folder: Path) -> Began | None:
+    """The runner's note of the job's process, once there is one."""
+    return read(folder / JOB_NOTE, Began)
+
+
+def ended_in(folder: Path) -> Ended | None:
+    """The runner's note of how it ended, once there is one."""
+    return read(folder / EXIT_NOTE, Ended)
 
 
 def write(path: Path, content: bytes) -> None:

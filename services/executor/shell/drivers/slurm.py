@@ -32,15 +32,16 @@ from services.executor.shell.drivers.process import GRACE_S, RUNNER, domain_ms
 from services.executor.shell.drivers.refusals import exit_of, preflight, refused, spawn_failure
 from services.executor.shell.drivers.run_folder import (
     LOG_FILE,
-    Began,
     Claim,
-    Ended,
     abandon,
+    began_in,
+    ended_in,
     folder_of,
     mark_over,
     read,
     write,
 )
+from services.executor.shell.runner import JOB_NOTE
 from services.runtime.clock import Clock
 
 POLL_S = 0.2
@@ -139,7 +140,7 @@ class SlurmRun:
         clock = self._driver.clock
         ask_s = clock.wall_s() + ASK_S
         while True:
-            noted = read(self._folder / "exit.json", Ended)
+            noted = ended_in(self._folder)
             if noted is not None:
                 self._over()
                 at_ms = domain_ms(clock, noted.wall_ms, at_least_ms=self.facts.started_ms)
@@ -156,7 +157,7 @@ class SlurmRun:
         clock = self._driver.clock
         until_s = clock.wall_s() + LAST_NOTE_WAIT_S
         while clock.wall_s() < until_s:
-            noted = read(self._folder / "exit.json", Ended)
+            noted = ended_in(self._folder)
             if noted is not None:
                 self._over()
                 at_ms = domain_ms(clock, noted.wall_ms, at_least_ms=self.facts.started_ms)
@@ -311,8 +312,8 @@ class SlurmDriver:
             write(folder / "slurm-job", number.encode())
         until_s, ask_s = self.clock.wall_s() + PENDING_WAIT_S, self.clock.wall_s() + ASK_S
         state = ""
-        while not (folder / "job.json").exists():
-            noted = read(folder / "exit.json", Ended)
+        while not (folder / JOB_NOTE).exists():
+            noted = ended_in(folder)
             if noted is not None:
                 raise spawn_failure(noted, order.assignment)
             now_s = self.clock.wall_s()
@@ -347,7 +348,7 @@ class SlurmDriver:
             return
 
     def _facts(self, folder: Path, number: str) -> RunFacts:
-        began = read(folder / "job.json", Began)
+        began = began_in(folder)
         started_ms = self.clock.now_ms() if began is None else domain_ms(self.clock, began.wall_ms)
         return RunFacts(started_ms=started_ms, name=number)
 
