@@ -153,20 +153,28 @@ def late_completion(state: State, job: Job, attempt: int, node: str, time_ms: in
 
 def _resolve_attempt(state: State, job: Job, time_ms: int, changes: Changes) -> None:
     statuses = {part.status for part in job.parts}
+    interruption = _interruption(job, statuses)
     charge(state, job, time_ms)
     if job.outcome == JobState.COMPLETED.value or statuses == {PART_COMPLETED}:
         finish(state, job, Happening.COMPLETE, time_ms, "", changes)
     elif job.stop_cause in _END_OF_CAUSE:
         finish(state, job, _END_OF_CAUSE[job.stop_cause], time_ms, job.stop_cause, changes)
-    elif PART_FAILED in statuses and not _was_interrupted(job, statuses):
+    elif PART_FAILED in statuses and not interruption:
         _after_failure(state, job, time_ms, changes)
     else:
+        if PART_FAILED in statuses:
+            job.cause = interruption
         requeue(job, time_ms, time_ms, changes)
 
 
-def _was_interrupted(job: Job, statuses: set[str]) -> bool:
-    """A gang's parts break when one of them goes: what they report once a node is lost, or while all are being stopped, is no failure."""
-    return len(job.parts) > 1 and (PART_LOST in statuses or job.stop_cause not in ("", StopCause.GANG_BROKEN.value))
+def _interruption(job: Job, statuses: set[str]) -> str:
+    """What ended a gang from outside, if anything did: its parts break when one of them goes, so what they report where a node is lost,
+    or while all are being stopped, is no failure."""
+    if len(job.parts) == 1:
+        return ""
+    if PART_LOST in statuses:
+        return StopCause.NODE_LOST.value
+    return "" if job.stop_cause == StopCause.GANG_BROKEN.value else job.stop_cause
 
 
 def _after_failure(state: State, job: Job, time_ms: int, changes: Changes) -> None:

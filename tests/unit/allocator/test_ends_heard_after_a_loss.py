@@ -158,12 +158,19 @@ def test_a_gang_whose_machine_restarted_stops_its_other_parts_and_did_not_fail()
     assert (driver.job("j").attempt, driver.job("j").failures) == (2, 0)
 
 
+def test_what_a_gang_waits_for_after_a_loss_is_not_told_as_a_failure() -> None:
+    driver = running(16, nodes=2)
+    driver.give(build.failed("j", "n00", driver.now_ms, detail="exit code 1")).give(lost("n01"))
+    assert driver.job("j").cause == StopCause.NODE_LOST.value
+
+
 def test_a_gang_that_is_being_stopped_for_a_drain_does_not_fail() -> None:
     driver = running(16, nodes=2)
     driver.give(DrainNode(node="n00", cluster=build.CLUSTER, ordered_ms=driver.now_ms, deadline_s=0.0))
     assert driver.job("j").stop_cause == StopCause.DRAIN.value
     driver.give(build.stopped("j", "n00", driver.now_ms, StopCause.DRAIN), build.failed("j", "n01", driver.now_ms))
-    assert (driver.job("j").state, driver.job("j").failures) == (JobState.QUEUED, 0)
+    job = driver.job("j")
+    assert (job.state, job.failures, job.cause) == (JobState.QUEUED, 0, StopCause.DRAIN.value)
 
 
 @pytest.mark.parametrize("cancelled", [False, True])
