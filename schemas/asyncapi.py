@@ -13,7 +13,7 @@ from schemas import json_schema
 from schemas.registry import TYPES
 from schemas.topics import TOPICS, Topic
 
-VERSION = "1.3.0"
+VERSION = "1.4.0"
 """Of the contract as a whole: the second number rises with every new optional field or event, the first with every `v2`."""
 SCHEMA_FORMAT = "application/schema+json;version=draft-07"
 BINDING_VERSION = "0.5.0"

@@ -195,7 +195,8 @@ class Finding(Struct, frozen=True, kw_only=True, omit_defaults=True):
 class NodeStateChanged(Event, frozen=True, kw_only=True):
     """Current inventory and health of one node; `order` is its place in the pool's GPU order.
 
-    `incarnation` rises whenever the node comes back from `lost`. `machine`, `slots_per_card`: as in its samples.
+    `incarnation` rises whenever the node comes back from `lost`. `machine`, `slots_per_card`: as in its samples. `sampled_ms`: agent's
+    wall time of the last sample.
     """
 
     node: Identifier
@@ -214,6 +215,7 @@ class NodeStateChanged(Event, frozen=True, kw_only=True):
     topology: Topology | None = None
     machine: Identifier | None = None
     slots_per_card: SlotsPerCard = 1
+    sampled_ms: WallMs = 0
 
 
 class NodeForgotten(Event, frozen=True, kw_only=True):

@@ -149,7 +149,9 @@ class TelemetryHandler:
         node = restored(state)
         hearing = Hearing(health=state.health)
         if known is not None:
-            node.period_s, node.sampled_ms = known.node.period_s, known.node.sampled_ms
+            node.period_s = known.node.period_s
+            if known.published_ms > 0:  # it has been heard here since
+                node.sampled_ms = max(node.sampled_ms, known.node.sampled_ms)
             node.watch = known.node.watch
             hearing.heard_ms = known.hearing.heard_ms
         self.keeper.usage.cut(node.name, node.slots_per_card)

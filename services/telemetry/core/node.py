@@ -117,6 +117,7 @@ class Node:
             topology=self.topology,
             machine=self.machine,
             slots_per_card=self.slots_per_card,
+            sampled_ms=max(0, self.sampled_ms),
         )
 
     def _out_of_order(self, wall_ms: int) -> str:
@@ -163,7 +164,9 @@ class Node:
 
 
 def restored(state: NodeStateChanged) -> Node:
-    """The node as it was last published."""
+    """The node as it was last published. Of one that nobody heard any more, samples up to its last one are old. Of the others they count
+    as new: what has been counted of their usage since that was published is known to nobody."""
+    silent = state.health in (Health.SUSPECT, Health.LOST)
     node = Node(
         name=state.node,
         cluster=state.cluster,
@@ -177,6 +180,7 @@ def restored(state: NodeStateChanged) -> Node:
         incarnation=state.incarnation,
         machine=state.machine,
         slots_per_card=state.slots_per_card,
+        sampled_ms=state.sampled_ms if silent and state.sampled_ms else -1,
     )
     for gpu in state.gpus:
         node.gpus[gpu.index] = restored_gpu(gpu, state)

@@ -82,6 +82,22 @@ def test_after_a_restart_without_any_sample_timers_count_in_the_end():
     assert fed.health() == "suspect"
 
 
+@pytest.mark.parametrize("silent_s", [30, 100])
+def test_after_a_restart_an_old_sample_brings_no_node_back(silent_s: int):
+    before = alive()
+    last_ms = before.wall_ms
+    before.pass_s(silent_s, sampling=OTHERS)
+    silent = before.health()
+    assert silent == {30: "suspect", 100: "lost"}[silent_s]
+    fed = restarted(before, [line for line in before.out if line.topic == "node-states"])
+    for back_s in (5, 10, 5):
+        fed.sample("n00", wall_ms=last_ms - back_s * 1000)
+        fed.pass_s(1, sampling=OTHERS)
+    assert fed.health() == silent
+    fed.sample("n00")
+    assert fed.health() == "usable"
+
+
 def test_a_cluster_that_falls_silent_at_once_is_suspect_but_not_lost_for_long():
     fed = alive()
     fed.pass_s(300)
