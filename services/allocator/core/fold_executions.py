@@ -14,6 +14,7 @@ from services.allocator.core.lifecycle import (
     completed_after_all,
     failed_after_all,
     late_completion,
+    lost_part,
     move,
     order_stop,
     part_ended,
@@ -87,8 +88,8 @@ def _checkpointed(
 ) -> None:
     """What is saved is safe, also where its node was taken for lost before this was heard: until the job is placed anew it counts."""
     found = _current(state, event.job_id, event.attempt, event.node)
-    job = found[0] if found is not None else _lost_by(state, event)
-    if job is None:
+    job = _newest(state, event.job_id, event.attempt)
+    if job is None or (found is None and lost_part(job, event.node) is None):
         return
     if event.fraction >= job.fraction:  # of a gang's answers the one that is furthest, with its place
         job.fraction, job.location = event.fraction, event.location or job.location
@@ -99,22 +100,13 @@ def _checkpointed(
     move(job, Happening.SAVED)
 
 
-def _lost_by(state: State, event: executions.JobCheckpointed) -> Job | None:
-    """The job whose newest attempt has lost its part on that node, whether its other parts still stop or it waits already."""
-    job = _newest(state, event.job_id, event.attempt)
-    if job is None:
-        return None
-    parts = job.parts or job.earlier.get(event.attempt, [])
-    return job if any(part.node == event.node and part.status == PART_LOST for part in parts) else None
-
-
 def _stopped(state: State, event: executions.JobStopped, traceparent: str, now: Now, changes: Changes) -> None:
     _serves_no_longer(state, event.job_id, event.node, changes)
     found = _current(state, event.job_id, event.attempt, event.node)
     if found is None:
-        waiting = _newest(state, event.job_id, event.attempt)
-        if waiting is not None and event.cause is StopCause.TIME_LIMIT:
-            timed_out_after_all(state, waiting, event.node, _moment(waiting, event.time_ms, now), changes)
+        newest = _newest(state, event.job_id, event.attempt)
+        if newest is not None and event.cause is StopCause.TIME_LIMIT:
+            timed_out_after_all(state, newest, event.node, _moment(newest, event.time_ms, now), changes)
         return
     job, _ = found
     if event.checkpointed:

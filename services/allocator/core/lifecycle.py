@@ -99,7 +99,7 @@ def completed_after_all(job: Job, node: str) -> None:
 def failed_after_all(state: State, job: Job, node: str, time_ms: int, cause: str, changes: Changes) -> None:
     """A job that waits, since its node is lost, had failed there by itself. Only if it ran nowhere else: a gang's lost part may have
     failed because the others were stopped. Nor if its card is gone, which breaks what runs on it."""
-    part = _lost_part(job, node)
+    part = lost_part(job, node)
     if part is None or job.parts or len(job.earlier[job.attempt]) > 1 or _on_absent_card(state, part):
         return
     part.status, job.cause = PART_FAILED, cause
@@ -109,7 +109,7 @@ def failed_after_all(state: State, job: Job, node: str, time_ms: int, cause: str
 
 def timed_out_after_all(state: State, job: Job, node: str, time_ms: int, changes: Changes) -> None:
     """A lost part had reached the job's limit: so has the job, whether it waits or its other parts still stop."""
-    if _lost_part(job, node) is None:
+    if lost_part(job, node) is None:
         return
     if job.parts:
         order_stop(job, StopCause.TIME_LIMIT, changes)
@@ -117,8 +117,8 @@ def timed_out_after_all(state: State, job: Job, node: str, time_ms: int, changes
         finish(state, job, Happening.TIME_OUT, time_ms, StopCause.TIME_LIMIT.value, changes)
 
 
-def _lost_part(job: Job, node: str) -> Part | None:
-    """What the newest attempt lost on that node."""
+def lost_part(job: Job, node: str) -> Part | None:
+    """What the newest attempt lost on that node, whether its other parts still stop or the job waits already."""
     parts = job.parts or job.earlier.get(job.attempt, [])
     return next((part for part in parts if part.node == node and part.status == PART_LOST), None)
 
