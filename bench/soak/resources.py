@@ -20,14 +20,16 @@ SAMPLE_S = 2.0
 KEPT_MAX = 120
 """Samples in the result; the growth is computed from all."""
 SETTLED_SHARE = 0.2
-"""The first fifth of the events fills caches and pools."""
+"""A process fills its caches and pools first, for as many events as a fifth of the run …"""
+GROWN_SHARE = 0.1
+"""… and from fewer than a tenth after that nothing is told."""
 
 
 class Resources(Struct, frozen=True, kw_only=True):
     """MiB of one process with its children, processor seconds of all its lives.
 
-    `growth_mib`: per 100,000 events, fitted over the settled part of a life without a restart (None: too short). `series`:
-    (events published, MiB).
+    `growth_mib`: per 100,000 events, fitted over the settled part of its last life (None: too short). `series`: (events published,
+    MiB).
     """
 
     first_mib: float
@@ -76,18 +78,21 @@ def _used(pid: int) -> tuple[float, float]:
 
 
 def _result(series: list[tuple[int, int, float]], events: int, cpu_s: float) -> Resources:
-    last_pid = series[-1][1]
-    settled = [(at, mib) for at, pid, mib in series if pid == last_pid and at >= SETTLED_SHARE * events]
-    growth = None
-    if len({at for at, _ in settled}) >= 3:
-        slope = np.polyfit([at for at, _ in settled], [mib for _, mib in settled], 1)[0]
-        growth = round(float(slope) * 100_000, 1)
     step = max(1, len(series) // KEPT_MAX)
     return Resources(
         first_mib=round(series[0][2], 1),
         last_mib=round(series[-1][2], 1),
         most_mib=round(max(mib for _, _, mib in series), 1),
         cpu_s=round(cpu_s, 1),
-        growth_mib=growth,
+        growth_mib=growth_mib([(at, mib) for at, pid, mib in series if pid == series[-1][1]], events),
         series=[(at, round(mib, 1)) for at, _, mib in series[::step]],
     )
+
+
+def growth_mib(life: list[tuple[int, float]], events: int) -> float | None:
+    """MiB per 100,000 events of one life, (events published, MiB); None where it was too short to settle and grow."""
+    settled = [(at, mib) for at, mib in life if at >= life[0][0] + SETTLED_SHARE * events]
+    if len({at for at, _ in settled}) < 3 or settled[-1][0] - settled[0][0] < GROWN_SHARE * events:
+        return None
+    slope = np.polyfit([at for at, _ in settled], [mib for _, mib in settled], 1)[0]
+    return round(float(slope) * 100_000, 1)
