@@ -47,18 +47,18 @@ ExecutionFold = Callable[[State, Any, str, Now, Changes], None]
 def _current(state: State, job_id: str, attempt: int, node: str) -> tuple[Job, Part] | None:
     """The job and its alive part on that node, if the report is about the newest attempt."""
     job = _newest(state, job_id, attempt)
-    if job is None:
-        return None
-    for part in job.parts:
-        if part.node == node and part.status in PARTS_ALIVE:
-            return job, part
-    return None
+    part = None if job is None else _alive_part(job, node)
+    return None if job is None or part is None else (job, part)
 
 
 def _newest(state: State, job_id: str, attempt: int) -> Job | None:
     """The job, if that is its newest attempt, whether it still holds GPUs or waits to be started again."""
     job = state.jobs.get(job_id)
     return job if job is not None and job.attempt == attempt else None
+
+
+def _alive_part(job: Job, node: str) -> Part | None:
+    return next((part for part in job.parts if part.node == node and part.status in PARTS_ALIVE), None)
 
 
 def _moment(job: Job, event_ms: int, now: Now) -> int:
@@ -87,13 +87,15 @@ def _checkpointed(
     state: State, event: executions.JobCheckpointed, traceparent: str, now: Now, changes: Changes
 ) -> None:
     """What is saved is safe, also where its node was taken for lost before this was heard: until the job is placed anew it counts."""
-    found = _current(state, event.job_id, event.attempt, event.node)
     job = _newest(state, event.job_id, event.attempt)
-    if job is None or (found is None and lost_part(job, event.node) is None):
+    if job is None:
+        return
+    alive = _alive_part(job, event.node) is not None
+    if not alive and lost_part(job, event.node) is None:
         return
     if event.fraction >= job.fraction:  # of a gang's answers the one that is furthest, with its place
         job.fraction, job.location = event.fraction, event.location or job.location
-    if found is None:
+    if not alive:
         changes.job(job)
         return
     job.saved_ms = _moment(job, event.time_ms, now)
@@ -102,13 +104,14 @@ def _checkpointed(
 
 def _stopped(state: State, event: executions.JobStopped, traceparent: str, now: Now, changes: Changes) -> None:
     _serves_no_longer(state, event.job_id, event.node, changes)
-    found = _current(state, event.job_id, event.attempt, event.node)
-    if found is None:
-        newest = _newest(state, event.job_id, event.attempt)
-        if newest is not None and event.cause is StopCause.TIME_LIMIT:
-            timed_out_after_all(state, newest, event.node, _moment(newest, event.time_ms, now), changes)
+    job = _newest(state, event.job_id, event.attempt)
+    if job is None:
         return
-    job, _ = found
+    moment_ms = _moment(job, event.time_ms, now)
+    if _alive_part(job, event.node) is None:
+        if event.cause is StopCause.TIME_LIMIT:
+            timed_out_after_all(state, job, event.node, moment_ms, changes)
+        return
     if event.checkpointed:
         job.fraction = max(job.fraction, event.fraction)
     if event.cause is StopCause.TIME_LIMIT:
@@ -117,7 +120,7 @@ def _stopped(state: State, event: executions.JobStopped, traceparent: str, now: 
     if silent:
         order_stop(job, StopCause.GANG_BROKEN, changes)
     status = PART_LOST if event.cause is StopCause.NODE_LOST else PART_STOPPED
-    part_ended(state, job, event.node, status, _moment(job, event.time_ms, now), event.cause.value, changes)
+    part_ended(state, job, event.node, status, moment_ms, event.cause.value, changes)
     for node in silent:
         part_ended(state, job, node, PART_LOST, now.domain_ms, StopCause.GANG_BROKEN.value, changes)
         if node in state.nodes:
@@ -152,7 +155,7 @@ def _failed(state: State, event: executions.JobFailed, traceparent: str, now: No
     if job is None:
         return
     moment_ms = _moment(job, event.time_ms, now)
-    if _current(state, event.job_id, event.attempt, event.node) is not None:
+    if _alive_part(job, event.node) is not None:
         part_ended(state, job, event.node, PART_FAILED, moment_ms, cause, changes)
     else:
         failed_after_all(state, job, event.node, moment_ms, cause, changes)
